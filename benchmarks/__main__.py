@@ -138,7 +138,7 @@ def write_lines(
     day = f"{at:%Y-%m-%d}"
     machine = "; ".join(f"{what} {which}" for what, which in describe_machine())
     kept = TABLE.read(page).splitlines()
-    machines = {reported[1]: reported[2] for line in kept if (reported := _MACHINE.match(line))}
+    machines = {match[1]: match[2] for line in kept if (match := _MACHINE.match(line))}
     if machines.get(day, machine) != machine:
         del machines[day]
         say(f"{page}: the other lines of {day} go, they are of another machine")

@@ -35,7 +35,7 @@ MEASUREMENT_COUNT, FEW_SHOT_LIMIT_RATIO = 12, 0.05
 LEAST_COVERAGE_RATIO, MOST_COVERAGE_RATIO = 0.76, 0.86  # of 80 % intervals
 
 # What `farm evaluate --json` says of an origin, for each seed; the first has all splits.
-_Told = Sequence[Mapping[str, Any]]
+_Evaluations = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +76,34 @@ def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
             return [_split_figure(quick, at) for at in SCORE_LIMITS if at.split == INNER_DELAYS]
         for origin in dict.fromkeys(at.origin for at in SCORE_LIMITS):
             _farm(home, "import", origin)
-            reported = _all_told(home, origin)
-            figures += [_split_figure(reported, at) for at in SCORE_LIMITS if at.origin == origin]
-            figures += _interval_figures(reported, origin)
-            if reported[0]["few_shots"]:
-                figures.append(_few_shot_figure(reported, origin))
+            evaluations = _all_evaluations(home, origin)
+            figures += [
+                _split_figure(evaluations, at) for at in SCORE_LIMITS if at.origin == origin
+            ]
+            figures += _interval_figures(evaluations, origin)
+            if evaluations[0]["few_shots"]:
+                figures.append(_few_shot_figure(evaluations, origin))
     return figures
 
 
-def _all_told(home: Path, origin: str) -> _Told:
+def _all_evaluations(home: Path, origin: str) -> _Evaluations:
     say(f"{origin}: every split")
     # Of 265 measurements a plan takes long, and no limit is asked for.
     few_shot = "--few-shot" if origin == "anwar2021" else "--no-few-shot"
-    reported = [_evaluated(home, origin, few_shot)]
+    evaluations = [_evaluated(home, origin, few_shot)]
     for seed in range(1, SEED_COUNT):
         say(f"{origin}: random folds, dealt out for the {seed + 1}. time")
         options = ("--split", RANDOM, "--seed", str(seed), "--no-few-shot")
-        reported.append(_evaluated(home, origin, *options))
-    return reported
+        evaluations.append(_evaluated(home, origin, *options))
+    return evaluations
 
 
-def _split_figure(reported: _Told, at: ScoreLimit) -> BenchmarkFigure:
+def _split_figure(evaluations: _Evaluations, at: ScoreLimit) -> BenchmarkFigure:
     combine = max if at.what.startswith("largest") else statistics.fmean
     ours, theirs = (
         [
             score[at.field[0]][at.field[1]]
-            for evaluation in reported
+            for evaluation in evaluations
             for score in evaluation["splits"]
             if (score["predictor"], score["split"]) == (predictor, at.split)
         ]
@@ -120,11 +122,11 @@ def _split_figure(reported: _Told, at: ScoreLimit) -> BenchmarkFigure:
     )
 
 
-def _interval_figures(reported: _Told, origin: str) -> list[BenchmarkFigure]:
+def _interval_figures(evaluations: _Evaluations, origin: str) -> list[BenchmarkFigure]:
     """Hold the 80 % intervals of what left one value out to their coverage and their score."""
     [score] = [
         score
-        for score in reported[0]["splits"]
+        for score in evaluations[0]["splits"]
         if (score["predictor"], score["split"]) == (DEFAULT_PREDICTOR, POOLED)
     ]
     local, constant = score["intervals"][0]["local"], score["intervals"][0]["constant"]
@@ -153,11 +155,11 @@ def _interval_figures(reported: _Told, origin: str) -> list[BenchmarkFigure]:
     ]
 
 
-def _few_shot_figure(reported: _Told, origin: str) -> BenchmarkFigure:
+def _few_shot_figure(evaluations: _Evaluations, origin: str) -> BenchmarkFigure:
     planned, at_random = (
         next(
             score["choices"]["mean_ratio"]
-            for score in reported[0]["few_shots"]
+            for score in evaluations[0]["few_shots"]
             if (score["measurement_count"], score["is_planned"]) == (MEASUREMENT_COUNT, is_planned)
         )
         for is_planned in (True, False)
@@ -175,10 +177,10 @@ def _few_shot_figure(reported: _Told, origin: str) -> BenchmarkFigure:
 
 def _evaluated(home: Path, origin: str, *options: str) -> Mapping[str, Any]:
     named = ("--predictor", DEFAULT_PREDICTOR, "--predictor", BASELINE)
-    reported: Mapping[str, Any] = json.loads(
+    evaluation: Mapping[str, Any] = json.loads(
         _farm(home, "evaluate", "--origin", origin, *named, *options, "--json")
     )
-    return reported
+    return evaluation
 
 
 def _farm(home: Path, *arguments: str) -> str:

@@ -158,11 +158,11 @@ def recommendation(folder: Path) -> Iterator[Turn]:
     upgrade(engine)
     recommending.fill(engine, row_count=recommending.ROW_COUNT)
     cache = RecommenderCache(Fits(fit_default, folder=folder / FITS_FOLDER))
-    requested = itertools.cycle(recommending.questions(50))
+    questions = itertools.cycle(recommending.questions(50))
 
     def answer() -> None:
         with reading(engine) as session:
-            recommend(session, question=next(requested), objective=Objective(), cache=cache)
+            recommend(session, question=next(questions), objective=Objective(), cache=cache)
 
     yield Turn(run=answer)
     engine.dispose()

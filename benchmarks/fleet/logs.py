@@ -32,5 +32,5 @@ def telling_logs(folder: Path) -> Iterator[None]:
         yield
     except FarmError as error:
         tails = [(log.relative_to(folder), tail(log)) for log in sorted(folder.rglob("*.log"))]
-        reported = "".join(f"\n--- {name}\n{end}" for name, end in tails if end)
-        raise FarmError(f"{error}{reported}") from error
+        log_ends = "".join(f"\n--- {name}\n{end}" for name, end in tails if end)
+        raise FarmError(f"{error}{log_ends}") from error

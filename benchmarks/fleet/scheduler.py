@@ -64,19 +64,17 @@ def main() -> None:
             clock = Clock()
             for part in PARTS[module]:
                 setattr(module, part, clock.around(part, getattr(module, part)))
-            turn = _reported(name, getattr(main_module, name), clock, file)
+            turn = _logged(name, getattr(main_module, name), clock, file)
             setattr(main_module, name, turn)
         settings = load_settings(dict(os.environ))
         configure(settings.log_level)
         main_module.run(settings)
 
 
-def _reported(
-    name: str, turn: Callable[..., Any], clock: Clock, file: TextIO
-) -> Callable[..., Any]:
+def _logged(name: str, turn: Callable[..., Any], clock: Clock, file: TextIO) -> Callable[..., Any]:
     """Return the turn, which tells the file of itself; each is one thread's."""
 
-    def reported(*args: Any, **kwargs: Any) -> Any:
+    def logged(*args: Any, **kwargs: Any) -> Any:
         clock.times_s.clear()
         clock.cpu_s.clear()
         clock.counts.clear()
@@ -94,7 +92,7 @@ def _reported(
         file.write(json.dumps(line) + "\n")
         return result
 
-    return reported
+    return logged
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Farm:
 
         As the store was told of each counted job.
         """
-        reported = (
+        query = (
             sa.select(JobRow.sweep_id, JobEvent.at, JobEvent.event)
             .join(JobRow, JobRow.id == JobEvent.job_id)
             .where(JobRow.sweep_id.in_(self._sweep_ids[1:]), JobEvent.attempt_id.is_not(None))
@@ -128,7 +128,7 @@ class Farm:
         )
         spans_s: dict[str, list[float]] = {}
         with reading(self._farm.engine) as session:
-            events = session.execute(reported).all()
+            events = session.execute(query).all()
         for (sweep_id, begun, name), (next_sweep_id, ended, _) in itertools.pairwise(events):
             if next_sweep_id == sweep_id:  # or another contender's turn lies between
                 spans_s.setdefault(name, []).append((ended - begun).total_seconds())

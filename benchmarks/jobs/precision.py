@@ -69,8 +69,8 @@ def measure(given: argparse.Namespace) -> Sequence[BenchmarkFigure]:
         say(f"{len(cases)} cells")
         found = run_sweep(farm, sweep)
     assert found.precision is not None
-    requested = found.precision.target_ratio * 100
-    targets = [found, *(stopped(found, percent=p) for p in _LOOSER_PERCENT if p > requested)]
+    target_percent = found.precision.target_ratio * 100
+    targets = [found, *(stopped(found, percent=p) for p in _LOOSER_PERCENT if p > target_percent)]
     figures = [figure for target in targets for figure in figures_of(target)]
     if not figures:
         shown = "; ".join(describe(cell) for cell in found.cells)

@@ -107,16 +107,16 @@ class Attempts:
         leased_at: dt.datetime,
         ended_at: dt.datetime,
     ) -> None:
-        reported = [
+        events = [
             (leased_at + dt.timedelta(seconds=n * SETUP_S / len(_ON_THE_WAY)), event)
             for n, event in enumerate(_ON_THE_WAY)
         ]
         if state is not AttemptState.RUNNING:
-            reported.append((ended_at, f"attempt: {state.value}"))
-            reported.append((ended_at, f"job: {JOB_STATES[state].value}"))
+            events.append((ended_at, f"attempt: {state.value}"))
+            events.append((ended_at, f"job: {JOB_STATES[state].value}"))
         self._events += [
             {"job_id": job_id, "attempt_id": token, "at": at, "event": event}
-            for at, event in reported
+            for at, event in events
         ]
 
 

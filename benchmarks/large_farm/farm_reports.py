@@ -225,10 +225,10 @@ def _source(dataset: str) -> DatasetSource:
 def _ended(rank: int, spec: JobSpec, *, has_failed: bool, lasts_s: float) -> object:
     if has_failed:
         failure = Failure(kind=FailureKind.OUT_OF_MEMORY, message="killed for its memory")
-        reported = RankEnded(
+        ended = RankEnded(
             result=None, failure=failure, timed_begun_s=None, log_tail="no memory left\n" * 40
         )
-        return to_json(reported)
+        return to_json(ended)
     time_s = step_time_s(spec)
     result = TrainerResult(
         timed_step_count=500,

@@ -109,9 +109,9 @@ def _address(
     path = route
     for name, value in known.items():
         path = path.replace(f"<{name}>", str(value))
-    requested = {name: value for name, value in query.items() if f"<{name}>" not in route}
+    parameters = {name: value for name, value in query.items() if f"<{name}>" not in route}
     return Address(
-        route=route, path=f"{path}?{urlencode(requested)}" if requested else path, group=group
+        route=route, path=f"{path}?{urlencode(parameters)}" if parameters else path, group=group
     )
 
 

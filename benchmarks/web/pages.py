@@ -78,7 +78,7 @@ class Server:
     port: int
     engine: sa.Engine
     filled: Filled
-    requested: Sequence[Address]
+    addresses: Sequence[Address]
 
 
 def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
@@ -88,17 +88,17 @@ def measure(given: argparse.Namespace) -> list[BenchmarkFigure]:
     viewer_count = QUICK_VIEWER_COUNT if given.quick else VIEWER_COUNT
     with serving(size) as server, FarmAtWork(server.engine, server.filled) as at_work:
         client = Client(server.port)
-        warm_up(client, server.requested)
-        say(f"{len(server.requested)} addresses, {rounds} times each")
-        alone = ask(client, server.requested, count=rounds)
-        figures = figures_of(alone, server.requested, "")
-        figures.append(points_figure(client, server.requested))
+        warm_up(client, server.addresses)
+        say(f"{len(server.addresses)} addresses, {rounds} times each")
+        alone = ask(client, server.addresses, count=rounds)
+        figures = figures_of(alone, server.addresses, "")
+        figures.append(points_figure(client, server.addresses))
         say(f"{viewer_count} viewers")
         with Viewers(server.port, viewers_of(server.filled, viewer_count)) as watching:
             until_s = time.monotonic() + (QUICK_WATCHED_S if given.quick else WATCHED_S)
-            watched = ask(client, server.requested, count=rounds)
+            watched = ask(client, server.addresses, count=rounds)
             time.sleep(max(0.0, until_s - time.monotonic()))
-        figures += figures_of(watched, server.requested, f", {viewer_count} viewers")
+        figures += figures_of(watched, server.addresses, f", {viewer_count} viewers")
         figures += viewer_figures(watching, at_work.changed_at_s)
         client.close()
     return figures
@@ -134,21 +134,21 @@ def filled_store(engine: sa.Engine, size: Size) -> Filled:
     return filled
 
 
-def warm_up(client: Client, requested: Sequence[Address]) -> None:
+def warm_up(client: Client, addresses: Sequence[Address]) -> None:
     """Ask everything once, and go on until the first predictions are there."""
-    ask(client, requested, count=1)
-    preliminary = [a.path for a in requested if a.path.startswith("/api/v1/recommendation")]
+    ask(client, addresses, count=1)
+    preliminary = [a.path for a in addresses if a.path.startswith("/api/v1/recommendation")]
     deadline = time.monotonic() + _READY_S
     while preliminary and time.monotonic() < deadline:
         time.sleep(1.0)
         preliminary = [p for p in preliminary if json.loads(client.get(p).body)["is_preliminary"]]
-    ask(client, requested, count=1)
+    ask(client, addresses, count=1)
 
 
-def ask(client: Client, requested: Sequence[Address], *, count: int) -> Answers:
+def ask(client: Client, addresses: Sequence[Address], *, count: int) -> Answers:
     """Ask for every address in turns; return by path what came of it, without the bodies."""
     answers: dict[str, list[TimedAnswer]] = {
-        path: [] for path in (_LIVE, *(a.path for a in requested))
+        path: [] for path in (_LIVE, *(a.path for a in addresses))
     }
     for _ in range(count):
         for path, answered in answers.items():
@@ -156,11 +156,11 @@ def ask(client: Client, requested: Sequence[Address], *, count: int) -> Answers:
     return answers
 
 
-def figures_of(answers: Answers, requested: Sequence[Address], when: str) -> list[BenchmarkFigure]:
+def figures_of(answers: Answers, addresses: Sequence[Address], when: str) -> list[BenchmarkFigure]:
     """Return for each group of addresses its slowest one, by the server's time."""
     times_s = {path: [one.server_s for one in answered] for path, answered in answers.items()}
     elapsed_s = {path: [one.elapsed_s for one in answered] for path, answered in answers.items()}
-    for address in sorted(requested, key=lambda a: -_p95(times_s[a.path])):
+    for address in sorted(addresses, key=lambda a: -_p95(times_s[a.path])):
         taken_s = times_s[address.path]
         say(
             f"{duration(_p95(taken_s)):>8} p95 {duration(statistics.median(taken_s)):>8} p50  "
@@ -169,7 +169,7 @@ def figures_of(answers: Answers, requested: Sequence[Address], when: str) -> lis
         )
     figures = []
     for group, limit_s in LIMITS_S.items():
-        of_group = [a for a in requested if a.group is group]
+        of_group = [a for a in addresses if a.group is group]
         slowest = max(of_group, key=lambda a: _p95(times_s[a.path]))
         taken_s = times_s[slowest.path]
         figures.append(
@@ -190,9 +190,9 @@ def figures_of(answers: Answers, requested: Sequence[Address], when: str) -> lis
     return figures
 
 
-def points_figure(client: Client, requested: Sequence[Address]) -> BenchmarkFigure:
+def points_figure(client: Client, addresses: Sequence[Address]) -> BenchmarkFigure:
     """Count the points of the longest line that a chart of the long job has."""
-    bodies = [client.get(a.path).body.decode() for a in requested if a.group is AddressGroup.CHARTS]
+    bodies = [client.get(a.path).body.decode() for a in addresses if a.group is AddressGroup.CHARTS]
     longest = max(longest_line(body) for body in bodies)
     return BenchmarkFigure(
         name="points of a line, at most",
@@ -263,8 +263,8 @@ def _p95(times_s: Sequence[float]) -> float:
     return quantile(sorted(times_s), 0.95)
 
 
-def _median_of_all(requested: Sequence[Address], times_s: Mapping[str, Sequence[float]]) -> float:
-    return statistics.median(time_s for a in requested for time_s in times_s[a.path])
+def _median_of_all(addresses: Sequence[Address], times_s: Mapping[str, Sequence[float]]) -> float:
+    return statistics.median(time_s for a in addresses for time_s in times_s[a.path])
 
 
 if __name__ == "__main__":

@@ -166,11 +166,11 @@ def warm_figure(engine: sa.Engine, home: Path, *, question_count: int) -> Benchm
         json.dumps(found.to_json())
         option_counts.append(len(found.options))
 
-    requested = questions(question_count)
-    answer(requested[0], cache)
-    ours_s = [_seconds(lambda q=q: answer(q, cache)) for q in requested]  # type: ignore[misc] # bound early
+    asked_questions = questions(question_count)
+    answer(asked_questions[0], cache)
+    ours_s = [_seconds(lambda q=q: answer(q, cache)) for q in asked_questions]  # type: ignore[misc] # bound early
     predicted_count = statistics.median(option_counts)
-    measured_s = [_seconds(lambda q=q: answer(q, None)) for q in requested]  # type: ignore[misc] # bound early
+    measured_s = [_seconds(lambda q=q: answer(q, None)) for q in asked_questions]  # type: ignore[misc] # bound early
     p95_s = _p95(ours_s)
     return BenchmarkFigure(
         name="warm answer in process, p95",
@@ -213,8 +213,8 @@ def http_figure(home: Path, *, question_count: int) -> BenchmarkFigure:
 
 def cold_figure(home: Path, *, command_count: int) -> BenchmarkFigure:
     """Time whole commands; the fit is on disk since the answers before."""
-    requested = ("--origin", ORIGIN, "--global-batch-size", "100", "--one-way-delay-ms", "15")
-    ours_s = [_seconds(lambda: _farm(home, "recommend", *requested)) for _ in range(command_count)]
+    options = ("--origin", ORIGIN, "--global-batch-size", "100", "--one-way-delay-ms", "15")
+    ours_s = [_seconds(lambda: _farm(home, "recommend", *options)) for _ in range(command_count)]
     bare_s = [_seconds(lambda: _farm(home, "origins")) for _ in range(command_count)]
     return BenchmarkFigure(
         name="farm recommend, cold",

@@ -54,9 +54,9 @@ class Viewers:
 
     def __enter__(self) -> Viewers:
         for viewer in self.viewers:
-            reported = threading.Event()
+            has_changed = threading.Event()
             for act in (self._listen, self._look):
-                thread = threading.Thread(target=act, args=(viewer, reported), daemon=True)
+                thread = threading.Thread(target=act, args=(viewer, has_changed), daemon=True)
                 self._threads.append(thread)
                 thread.start()
         try:
@@ -86,7 +86,7 @@ class Viewers:
         """How many streams were not given."""
         return sum(viewer.status != HTTPStatus.OK for viewer in self.viewers)
 
-    def _listen(self, viewer: Viewer, reported: threading.Event) -> None:
+    def _listen(self, viewer: Viewer, has_changed: threading.Event) -> None:
         connection = http.client.HTTPConnection(LOOPBACK_ADDRESS, self._port, timeout=_STREAM_S)
         try:
             # A stream ends after a while, and a browser connects again.
@@ -100,7 +100,7 @@ class Viewers:
                 while not self._is_over.is_set() and (line := answer.readline()):
                     if line.startswith(b"event: changed"):
                         viewer.told_at_s.append(time.monotonic())
-                        reported.set()
+                        has_changed.set()
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
             viewer.failure = error
@@ -108,12 +108,12 @@ class Viewers:
         finally:
             connection.close()
 
-    def _look(self, viewer: Viewer, reported: threading.Event) -> None:
+    def _look(self, viewer: Viewer, has_changed: threading.Event) -> None:
         client = Client(self._port)
         try:
             while not self._is_over.wait(_REST_S):
-                if reported.wait(timeout=_REST_S) and not self._is_over.is_set():
-                    reported.clear()
+                if has_changed.wait(timeout=_REST_S) and not self._is_over.is_set():
+                    has_changed.clear()
                     viewer.looks_s.append(client.get(viewer.page, headers=_LIVE_LOOK).elapsed_s)
         except (OSError, http.client.HTTPException, FarmError) as error:
             viewer.failure = error

@@ -88,9 +88,9 @@ class Client:
         elapsed_s = time.perf_counter() - begun
         if answer.status != http.HTTPStatus.OK:
             raise FarmError(f"{path}: {answer.status} {body[:300]!r}")
-        reported = re.search(r"dur=([\d.]+)", answer.headers["Server-Timing"])
-        assert reported is not None, "the server times every answer"
-        return TimedAnswer(elapsed_s, float(reported[1]) / 1000, body)
+        match = re.search(r"dur=([\d.]+)", answer.headers["Server-Timing"])
+        assert match is not None, "the server times every answer"
+        return TimedAnswer(elapsed_s, float(match[1]) / 1000, body)
 
     def close(self) -> None:
         self._connection.close()
