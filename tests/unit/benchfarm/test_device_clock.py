@@ -108,9 +108,9 @@ def test_a_step_is_as_long_as_the_device_takes_and_no_mark_waits(
     device.give(STEP_S)
     with pytest.raises(StopTraining):
         written.hooked_step()
-    reported = lines(read_end)
-    assert [mark["mark"] for mark in reported] == [1, 2, 3, 4, 5]
-    assert lengths_s(reported) == pytest.approx([1.0 + STEP_S, *[STEP_S] * 3], rel=0.1)
+    marks = lines(read_end)
+    assert [mark["mark"] for mark in marks] == [1, 2, 3, 4, 5]
+    assert lengths_s(marks) == pytest.approx([1.0 + STEP_S, *[STEP_S] * 3], rel=0.1)
 
 
 def test_what_an_epoch_came_to_stays_behind_its_steps(
@@ -127,10 +127,10 @@ def test_what_an_epoch_came_to_stays_behind_its_steps(
     device.synchronize()
     written.hooked_step()
     device.synchronize()
-    reported = lines(read_end)
-    assert [next(iter(line)) for line in reported][:3] == ["mark", "epoch", "mark"]
+    found = lines(read_end)
+    assert [next(iter(line)) for line in found][:3] == ["mark", "epoch", "mark"]
     # The host began the next step before the device had done the one before.
-    assert reported[0]["monotonic_s"] <= reported[2]["begun_s"] < reported[2]["monotonic_s"]
+    assert found[0]["monotonic_s"] <= found[2]["begun_s"] < found[2]["monotonic_s"]
 
 
 @pytest.mark.parametrize("refused", ["record", "elapsed_time"])
@@ -145,6 +145,6 @@ def test_a_device_that_gives_no_times_leaves_the_hosts(
     written.hooked_step()
     with pytest.raises(StopTraining):
         written.hooked_step()
-    reported = lines(read_end)
-    assert [mark["mark"] for mark in reported] == [1, 2, 3, 4]
-    assert all(length_s > 0 for length_s in lengths_s(reported))
+    marks = lines(read_end)
+    assert [mark["mark"] for mark in marks] == [1, 2, 3, 4]
+    assert all(length_s > 0 for length_s in lengths_s(marks))

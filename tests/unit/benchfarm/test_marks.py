@@ -60,7 +60,7 @@ def test_marks_are_numbered_from_one_and_say_when(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "description"),
+    ("value", "expected"),
     [
         (math.nan, "nan"),
         (math.inf, "inf"),
@@ -74,22 +74,20 @@ def test_marks_are_numbered_from_one_and_say_when(pipe: Pipe) -> None:
         ([1.0], None),
     ],
 )
-def test_a_loss_is_a_number_or_left_out(pipe: Pipe, value: Any, description: object) -> None:
+def test_a_loss_is_a_number_or_left_out(pipe: Pipe, value: Any, expected: object) -> None:
     Marks(pipe.write_end).step(loss=value)
 
-    assert pipe.lines()[0]["loss"] == description
+    assert pipe.lines()[0]["loss"] == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "description"),
+    ("value", "expected"),
     [(32.0, 32), (math.nan, None), (math.inf, None), (2**60, None), ("x", None)],
 )
-def test_examples_are_a_whole_number_or_left_out(
-    pipe: Pipe, value: Any, description: object
-) -> None:
+def test_examples_are_a_whole_number_or_left_out(pipe: Pipe, value: Any, expected: object) -> None:
     Marks(pipe.write_end).step(examples=value)
 
-    assert pipe.lines()[0]["examples"] == description
+    assert pipe.lines()[0]["examples"] == expected
 
 
 def test_the_script_is_believed_from_its_first_mark_on(pipe: Pipe) -> None:

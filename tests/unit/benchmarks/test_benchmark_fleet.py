@@ -17,9 +17,9 @@ def test_an_error_of_a_fleet_carries_the_end_of_every_log(tmp_path: Path) -> Non
     (tmp_path / "redis" / "redis.log").write_text("out of memory\n")
     (tmp_path / "scheduler.log").write_text("".join(f"line {n}\n" for n in range(100)))
     (tmp_path / "collector-0.log").touch()
-    with pytest.raises(FarmError) as reported, telling_logs(tmp_path):
+    with pytest.raises(FarmError) as error, telling_logs(tmp_path):
         raise FarmError("nothing came through")
-    text = str(reported.value)
+    text = str(error.value)
     assert text.startswith("nothing came through\n--- redis/redis.log\nout of memory\n")
     assert text.endswith("line 98\nline 99")
     assert "line 80\n" not in text

@@ -199,19 +199,19 @@ def test_figures_of_another_day_stay_with_the_machine_of_that_day(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "reported", ["- Machine of 2026-02-27: of other rows", "- Machine of 2026-03-01: another"]
+    "value", ["- Machine of 2026-02-27: of other rows", "- Machine of 2026-03-01: another"]
 )
 def test_figures_of_which_no_machine_can_be_told_do_not_stay(
-    reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = with_lines(
-        tmp_path / "page.md", reported, "| `warm` | old | 2026-03-01 |", "- `warm`, old: why"
+        tmp_path / "page.md", value, "| `warm` | old | 2026-03-01 |", "- `warm`, old: why"
     )
     write_lines(page, "ingest", [figure()], at=AT)
     assert "old" not in page.read_text()
-    assert reported not in page.read_text()
+    assert value not in page.read_text()
     warning = "the other lines of 2026-03-01 go, they are of another machine"
-    assert (warning in capsys.readouterr().err) == reported.endswith("another")
+    assert (warning in capsys.readouterr().err) == value.endswith("another")
 
 
 def test_todays_ratios_are_told_beside_the_committed_ones(tmp_path: Path) -> None:
@@ -241,10 +241,10 @@ def test_the_committed_page_is_read_whole() -> None:
 def test_all_are_printed_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     results = {"ingest": [figure()], "pages": [dataclasses.replace(figure(), note="why")]}
     print_beside(results, {("ingest", "a | figure"): Committed(1.0, "2026-03-01")})
-    description = capsys.readouterr().out
-    assert "1 (2026-03-01)" in description
-    assert "2 times, WORSE" in description
-    assert "pages, a | figure: why" in description
+    output = capsys.readouterr().out
+    assert "1 (2026-03-01)" in output
+    assert "2 times, WORSE" in output
+    assert "pages, a | figure: why" in output
 
 
 def test_growth_is_fitted_to_all_sizes() -> None:

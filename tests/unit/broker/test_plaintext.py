@@ -28,10 +28,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def refusal_of_broker(url: str, *, may_be_plain: bool = False) -> str:
     with pytest.raises(InvalidSpec, match=r"^FARM_BROKER_URL") as refused:
         check_broker_url(url, may_be_plain=may_be_plain)
-    description = str(refused.value)
-    assert "secret" not in description
-    assert "\n" not in description
-    return description
+    message = str(refused.value)
+    assert "secret" not in message
+    assert "\n" not in message
+    return message
 
 
 @pytest.mark.parametrize("text", ["broker", "Broker, WEB", "database,web,broker"])
@@ -53,9 +53,9 @@ def test_a_broker_of_this_machine_may_be_plain(host: str) -> None:
 
 
 def test_a_plain_broker_beyond_this_machine_takes_somebody_who_answers_for_it() -> None:
-    description = refusal_of_broker(BEYOND)
-    assert "`rediss://HOST?ssl_ca_certs=FILE`" in description
-    assert "FARM_PLAINTEXT=broker" in description
+    message = refusal_of_broker(BEYOND)
+    assert "`rediss://HOST?ssl_ca_certs=FILE`" in message
+    assert "FARM_PLAINTEXT=broker" in message
     check_broker_url(BEYOND, may_be_plain=True)
 
 
@@ -91,11 +91,11 @@ def test_what_clients_would_read_differently_is_refused(url: str) -> None:
 
 
 def test_every_client_is_told_to_check_certificate_and_host() -> None:
-    reported = verified(
+    url = verified(
         "rediss://me:x%2Fy@192.0.2.1:1/0?ssl_ca_certs=/etc/ca.pem&ssl_cert_reqs=REQUIRED"
     )
-    assert reported.startswith("rediss://me:x%2Fy@192.0.2.1:1/0?")
-    assert reported.endswith("&ssl_cert_reqs=required&ssl_check_hostname=true")
+    assert url.startswith("rediss://me:x%2Fy@192.0.2.1:1/0?")
+    assert url.endswith("&ssl_cert_reqs=required&ssl_check_hostname=true")
     assert verified(BEYOND) == BEYOND
 
 

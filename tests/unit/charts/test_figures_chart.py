@@ -95,9 +95,9 @@ def test_names_are_text_to_a_browser_and_to_plotly() -> None:
     figure = _figure(ChartSeries(name=evil, marks=marks), ChartSeries(name="other", marks=marks))
     shown = drawn(figure)
     assert "<" not in shown.json
-    reported = json.dumps(json.loads(shown.json)["data"])
-    assert "<" not in reported.replace("<extra></extra>", "")  # plotly's own
-    assert "&lt;b&gt;" in reported
+    text = json.dumps(json.loads(shown.json)["data"])
+    assert "<" not in text.replace("<extra></extra>", "")  # plotly's own
+    assert "&lt;b&gt;" in text
 
 
 def test_plotly_gets_the_intervals_as_distances_and_gaps_where_there_are_none() -> None:

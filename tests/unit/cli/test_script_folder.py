@@ -128,15 +128,13 @@ def test_an_ignore_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "description"),
+    ("line", "message"),
     [("!train.py", "what is left out"), ("x", "another folder than the script's")],
 )
-def test_what_cannot_be_done_for_the_files_is_said(
-    line: str, description: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_done_for_the_files_is_said(line: str, message: str, tmp_path: Path) -> None:
     script = written(tmp_path / "own", "train.py")
     (tmp_path / "own/.farmignore").write_text(line)
-    with pytest.raises(InvalidSpec, match=description):
+    with pytest.raises(InvalidSpec, match=message):
         find_script(script, home=HOME if line.startswith("!") else tmp_path / "own")
 
 

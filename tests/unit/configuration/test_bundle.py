@@ -221,26 +221,24 @@ def test_an_archive_that_is_too_large_says_what_to_leave_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ignored", "description"),
+    ("ignored", "message"),
     [("!train.py", "left out alone"), ("x" * 60_000, "50.0 kB"), ("x\n" * 20_000, "fewer names")],
 )
-def test_an_ignore_file_that_is_none_is_refused(ignored: str, description: str) -> None:
-    with pytest.raises(InvalidSpec, match=description):
+def test_an_ignore_file_that_is_none_is_refused(ignored: str, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
         from_archiver(zipped(*(f"{number}.py" for number in range(300)), ignored=ignored))
 
 
 @pytest.mark.parametrize(
-    ("paths", "description"),
+    ("paths", "message"),
     [
         ([f"{'a/' * 5000}{number}" for number in range(50)], "100 folders"),
         (map(str, range(50_001)), "50000 members"),
         (map(str, range(5001)), "5000 files"),
     ],
 )
-def test_an_archive_of_endless_paths_is_refused_at_once(
-    paths: Iterable[str], description: str
-) -> None:
-    with pytest.raises(InvalidSpec, match=description):
+def test_an_archive_of_endless_paths_is_refused_at_once(paths: Iterable[str], message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
         from_archiver(archive_of(*((path, b"") for path in paths)))
 
 

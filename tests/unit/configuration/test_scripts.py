@@ -117,7 +117,7 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
 
 
 @pytest.mark.parametrize(
-    ("case", "description"),
+    ("case", "message"),
     [
         ({"args": ["{hiden}"], "parameters": {"hidden": 1}}, "did you mean 'hidden'"),
         ({"args": ["{model}"]}, "case[0].args: expected a placeholder of world_size"),
@@ -184,8 +184,8 @@ def test_a_launcher_needs_its_framework(launcher: str, capabilities: set[str]) -
         ),
     ],
 )
-def test_what_a_script_would_not_get_is_refused(case: dict[str, Any], description: str) -> None:
-    assert description in refusal(**case)
+def test_what_a_script_would_not_get_is_refused(case: dict[str, Any], message: str) -> None:
+    assert message in refusal(**case)
 
 
 @pytest.mark.parametrize("key", ["launcher", "args", "parameters", "examples_per_epoch"])

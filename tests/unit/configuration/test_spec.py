@@ -225,10 +225,10 @@ def test_replicas_within_ranks_need_an_example_each() -> None:
 
 def test_a_job_asks_its_agents_for_a_network_by_name_and_for_an_emulator() -> None:
     assert spec().required_capabilities == frozenset()
-    requested = spec(interface="infiniband", network=NetworkProfile(one_way_delay_s=0.02))
-    assert requested.required_capabilities == {"network", "network:infiniband"}
-    requested = dataclasses.replace(requested, emulator="tcp_proxy")
-    assert requested.required_capabilities == {"tcp_proxy", "network:infiniband"}
+    job = spec(interface="infiniband", network=NetworkProfile(one_way_delay_s=0.02))
+    assert job.required_capabilities == {"network", "network:infiniband"}
+    job = dataclasses.replace(job, emulator="tcp_proxy")
+    assert job.required_capabilities == {"tcp_proxy", "network:infiniband"}
 
 
 @pytest.mark.parametrize(("name", "framework"), [("ddp", "torch"), ("torch_mirror", "tensorflow")])

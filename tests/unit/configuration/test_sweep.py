@@ -143,8 +143,8 @@ def test_minus_zero_does_not_make_another_cell() -> None:
 
 def test_an_emulator_is_asked_for_where_there_is_something_to_emulate() -> None:
     case = {**RING, "one_way_delay_ms": [0, 5], "emulator": "tcp_proxy"}
-    requested = {(job.network is None, job.emulator) for job in expanded(case).jobs}
-    assert requested == {(True, None), (False, "tcp_proxy")}
+    networks = {(job.network is None, job.emulator) for job in expanded(case).jobs}
+    assert networks == {(True, None), (False, "tcp_proxy")}
 
 
 @pytest.mark.parametrize(
@@ -428,8 +428,8 @@ def test_more_step_times_than_are_read_at_the_end_of_a_job_are_refused_before() 
 
 def test_gpus_are_asked_for_by_device_and_of_those_of_a_rank_only_scripts_choose_how_many() -> None:
     jobs = expanded({**RING, "device": ["auto", "cpu", "gpu"], "gpus_per_rank": [1, 2]}).jobs
-    requested = {job.device.value: job.gpus_per_rank for job in jobs}
-    assert requested == {"auto": None, "cpu": 0, "gpu": 1}
+    gpu_counts = {job.device.value: job.gpus_per_rank for job in jobs}
+    assert gpu_counts == {"auto": None, "cpu": 0, "gpu": 1}
     assert len(jobs) == 3
 
 

@@ -114,6 +114,6 @@ def test_the_limit_of_jobs_and_of_seeds_counts_all_repetitions_that_may_follow()
 
 
 def test_the_most_repetitions_are_refused_with_the_least_that_the_sweep_asks_for() -> None:
-    requested = {"repetitions": AUTO, "min_repetitions": 5, "max_repetitions": 4}
+    fields = {"repetitions": AUTO, "min_repetitions": 5, "max_repetitions": 4}
     with pytest.raises(InvalidSpec, match="max_repetitions: expected a whole number from 5 to"):
-        parse_precision(requested)
+        parse_precision(fields)

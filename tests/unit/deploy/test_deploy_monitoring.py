@@ -39,8 +39,8 @@ def panels() -> list[dict[str, Any]]:
 
 
 def questions() -> list[str]:
-    requested = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return requested + [rule["expr"] for rule in rules()]
+    expressions = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return expressions + [rule["expr"] for rule in rules()]
 
 
 def metrics_of(question: str) -> set[str]:

@@ -95,8 +95,8 @@ def test_redis_is_not_told_to_listen_where_it_does_already(
 ) -> None:
     """It would not start: loopback is one of its addresses in any case."""
     ask = f"PYTHON={sys.executable}; is_address '{address}'"
-    description = installer(tmp_path, f"{ask} beyond && echo redis; {ask} && echo web; true")
-    assert description.split() == ["redis"] * for_redis + ["web"] * for_the_dashboard
+    output = installer(tmp_path, f"{ask} beyond && echo redis; {ask} && echo web; true")
+    assert output.split() == ["redis"] * for_redis + ["web"] * for_the_dashboard
 
 
 def test_a_redis_of_somebody_elses_is_not_touched(config: Path) -> None:

@@ -24,21 +24,21 @@ def chosen(
     """What was said, the lists, and PyTorch's version where it comes without GPUs."""
     if driver is not None:
         (folder / "version").write_text(driver)
-    description = installer(
+    output = installer(
         folder,
         f'NVIDIA_DRIVER={folder}/version CURRENT={folder}/current GPU={gpu} TORCH="{torch}"',
         f'OWN_REQUIREMENTS="{own}"',
         MACHINE,
         CHOICE,
     )
-    reported, _, rest = description.partition("lists ")
+    message, _, rest = output.partition("lists ")
     lists, _, version = rest.partition("\ntorch ")
-    return reported, lists, version.strip()
+    return message, lists, version.strip()
 
 
 def test_a_machine_without_a_driver_gets_frameworks_for_processors(tmp_path: Path) -> None:
-    reported, lists, version = chosen(tmp_path, torch="yes")
-    assert reported.count("for processors: no driver of NVIDIA's is loaded") == 2
+    message, lists, version = chosen(tmp_path, torch="yes")
+    assert message.count("for processors: no driver of NVIDIA's is loaded") == 2
     assert lists == "requirements-agent.txt requirements-torch.txt"
     assert re.fullmatch(r"2\.\d+\.\d+", version)
 
@@ -55,17 +55,17 @@ def test_a_machine_without_a_driver_gets_frameworks_for_processors(tmp_path: Pat
 def test_the_driver_decides_whether_tensorflow_is_for_gpus(
     tmp_path: Path, driver: str, taken: str
 ) -> None:
-    reported, lists, version = chosen(tmp_path, driver=driver)
+    message, lists, version = chosen(tmp_path, driver=driver)
     assert (lists, version) == (taken, "")
-    assert reported.startswith("install.sh: TensorFlow for ")
-    assert ("for GPUs: " in reported) is taken.endswith("gpu.txt")
+    assert message.startswith("install.sh: TensorFlow for ")
+    assert ("for GPUs: " in message) is taken.endswith("gpu.txt")
 
 
 def test_pytorch_needs_a_newer_driver_than_tensorflow(tmp_path: Path) -> None:
-    reported, lists, version = chosen(tmp_path, driver=OPEN.format("560.35.03"), torch="yes")
+    message, lists, version = chosen(tmp_path, driver=OPEN.format("560.35.03"), torch="yes")
     assert lists == "requirements-agent-gpu.txt requirements-torch.txt"
     assert version
-    assert "NVIDIA's driver is 560.35.03, and that for GPUs needs 580 or newer" in reported
+    assert "NVIDIA's driver is 560.35.03, and that for GPUs needs 580 or newer" in message
     _, lists, version = chosen(tmp_path, driver=OPEN.format("580.65.06"), torch="yes")
     assert (lists, version) == ("requirements-agent-gpu.txt requirements-torch.txt", "")
 

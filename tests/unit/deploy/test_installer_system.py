@@ -32,8 +32,8 @@ def ubuntu(tmp_path: Path) -> str:
 def test_a_system_whose_python_is_too_old_is_told_in_one_line_what_to_take(
     tmp_path: Path, ubuntu: str
 ) -> None:
-    description = installer(tmp_path, ubuntu, *OLD_PYTHON, "(find_python) 2>&1 || true")
-    assert description == (
+    output = installer(tmp_path, ubuntu, *OLD_PYTHON, "(find_python) 2>&1 || true")
+    assert output == (
         "install.sh: Python: expected 3.11, 3.12 or 3.13, got Python 3.10.12 of Ubuntu 22.04.5 LTS:"
         " take Debian 12, Debian 13 or Ubuntu 24.04, or install one of them with its module venv\n"
     )
@@ -44,8 +44,8 @@ def test_another_python_is_taken_with_the_venv_module_of_its_own(tmp_path: Path)
     bare.write_text("#!/bin/sh\nexit 1\n")
     bare.chmod(0o755)
     taken = ("python3.11() { :; }", "find_python", "apt_install() { echo $*; }")
-    description = installer(tmp_path, *OLD_PYTHON, *taken, f"PYTHON={bare}", "own_venv")
-    assert description.split() == ["python3.11", "python3.11-venv"]
+    output = installer(tmp_path, *OLD_PYTHON, *taken, f"PYTHON={bare}", "own_venv")
+    assert output.split() == ["python3.11", "python3.11-venv"]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_redis_that_would_not_start_is_refused(
     tmp_path: Path, ubuntu: str, version: str, said_first: str
 ) -> None:
     redis = REDIS.format(version=version)
-    description = installer(tmp_path, ubuntu, redis, "(check_redis && echo taken) 2>&1 || true")
-    assert description.startswith(said_first)
+    output = installer(tmp_path, ubuntu, redis, "(check_redis && echo taken) 2>&1 || true")
+    assert output.startswith(said_first)
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("ubuntu", True), ("debian", False)])
@@ -71,13 +71,13 @@ def test_what_ubuntu_lacks_without_its_component_universe_is_said(
 ) -> None:
     (tmp_path / "os-release").write_text(UBUNTU.format(id=name))
     lacking = ("dpkg-query() { return 1; }", "apt_get() { [ $1 = update ]; }")
-    description = installer(
+    output = installer(
         tmp_path,
         *(f"OS_RELEASE={tmp_path}/os-release", 'eval "$ITS_APT_INSTALL"', *lacking),
         "apt_install redis-server || echo lacking",
     )
-    assert description.endswith("lacking\n")
-    assert ("universe" in description) == is_told
+    assert output.endswith("lacking\n")
+    assert ("universe" in output) == is_told
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
@@ -92,29 +92,29 @@ def test_an_apt_that_another_one_locks_out_waits_for_it(tmp_path: Path) -> None:
     )
     with (lists / "lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
-        reported = tmp_path / "told"
-        subprocess.run(["mkfifo", str(reported)], check=True)
+        pipe = tmp_path / "told"
+        subprocess.run(["mkfifo", str(pipe)], check=True)
 
         def let_it_go_on() -> None:
-            with reported.open() as lines:
+            with pipe.open() as lines:
                 assert "waiting for another apt" in lines.readline()
             fcntl.lockf(lock, fcntl.LOCK_UN)
 
         other = threading.Thread(target=let_it_go_on)
         other.start()
-        description = installer(
-            tmp_path, f"export APT_CONFIG={settings}", f"apt_get update >{reported}", "echo updated"
+        output = installer(
+            tmp_path, f"export APT_CONFIG={settings}", f"apt_get update >{pipe}", "echo updated"
         )
         other.join()
-    assert description == "updated\n"
+    assert output == "updated\n"
 
 
 def test_an_apt_that_fails_of_itself_is_not_tried_again(tmp_path: Path) -> None:
     failing = (
         f"apt-get() {{ echo tried >>{tmp_path}/tries; echo E: no such package >&2; return 9; }}"
     )
-    description = installer(tmp_path, failing, "apt_get install x 2>&1 || echo failed")
-    assert description == "E: no such package\nfailed\n"
+    output = installer(tmp_path, failing, "apt_get install x 2>&1 || echo failed")
+    assert output == "E: no such package\nfailed\n"
     assert (tmp_path / "tries").read_text() == "tried\n"
 
 

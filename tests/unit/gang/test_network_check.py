@@ -82,10 +82,10 @@ def test_too_much_bandwidth_is_as_wrong_as_too_little(ratio: float, is_right: bo
 def test_a_link_that_tcp_may_not_fill_must_only_not_be_too_wide(
     profile: NetworkProfile, rtt_s: float
 ) -> None:
-    requested = profile.bandwidth_bytes_per_s
-    assert requested is not None
-    assert matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=0.1 * requested)
-    assert not matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=1.5 * requested)
+    limit = profile.bandwidth_bytes_per_s
+    assert limit is not None
+    assert matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=0.1 * limit)
+    assert not matches_bandwidth(profile, rtt_s=rtt_s, bytes_per_s=1.5 * limit)
 
 
 def test_what_waits_behind_a_lost_packet_may_come_on_top() -> None:
@@ -155,9 +155,9 @@ def test_the_worst_bandwidth_comes_first_and_a_missing_one_before_it() -> None:
     ]
     missing, worst, better = find_deviations(LIMITED, ranks)
     assert lacking(missing, "bandwidth", "from rank 2", "vm-2", "to rank 0", "not measured") == []
-    requested = "10.0 Mbit/s"
-    assert lacking(worst, "from rank 1", "vm-1", "to rank 0", "800 Mbit/s", requested) == []
-    assert lacking(better, "from rank 0", "vm-0", "to rank 2", "8.00 Mbit/s", requested) == []
+    expected = "10.0 Mbit/s"
+    assert lacking(worst, "from rank 1", "vm-1", "to rank 0", "800 Mbit/s", expected) == []
+    assert lacking(better, "from rank 0", "vm-0", "to rank 2", "8.00 Mbit/s", expected) == []
 
 
 def test_bandwidths_are_not_missed_where_a_round_trip_is_wrong() -> None:

@@ -429,13 +429,13 @@ def rtts(**to_ranks_s: float) -> tuple[PeerRtt, ...]:
 def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
     seen_s: float, ending: str | None
 ) -> None:
-    requested = dataclasses.replace(SPEC, network=NetworkProfile(one_way_delay_s=0.02))
+    spec = dataclasses.replace(SPEC, network=NetworkProfile(one_way_delay_s=0.02))
     phase = RankPhase.SHAPED
     ranks = (
         rank(0, phase, untouched=rtts(r1=0.0004), shaped=rtts(r1=0.0404)),
         rank(1, phase, untouched=rtts(r0=0.0004), shaped=rtts(r0=seen_s)),
     )
-    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=requested), LIMITS)
+    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=spec), LIMITS)
     if ending is None:
         assert decision == PassBarrier(state=AttemptState.STARTING)
         return
@@ -447,7 +447,7 @@ def test_a_network_that_is_not_what_was_asked_for_voids_the_attempt(
 def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
     seen_bytes_per_s: float, is_void: bool
 ) -> None:
-    requested = dataclasses.replace(SPEC, network=NetworkProfile(bandwidth_bytes_per_s=1.25e6))
+    spec = dataclasses.replace(SPEC, network=NetworkProfile(bandwidth_bytes_per_s=1.25e6))
     ranks = (
         rank(
             index,
@@ -458,7 +458,7 @@ def test_a_bandwidth_that_is_not_what_was_asked_for_voids_the_attempt(
         )
         for index, found in enumerate((1.25e6, seen_bytes_per_s))
     )
-    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=requested), LIMITS)
+    decision = decide(attempt(AttemptState.SHAPING, *ranks, spec=spec), LIMITS)
     if not is_void:
         assert decision == PassBarrier(state=AttemptState.STARTING)
         return

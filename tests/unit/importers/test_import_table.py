@@ -41,8 +41,8 @@ def test_every_column_that_is_exported_is_known() -> None:
 
 
 def test_what_an_export_tells_of_exchanges_is_left_out_of_what_is_read() -> None:
-    reported = f"{HEADER},idle_ratio,staleness_max"
-    assert keys(reported, "2,64,0.5,0.25,3") == keys(HEADER, "2,64,0.5")
+    header = f"{HEADER},idle_ratio,staleness_max"
+    assert keys(header, "2,64,0.5,0.25,3") == keys(HEADER, "2,64,0.5")
 
 
 @pytest.mark.parametrize(
@@ -412,13 +412,13 @@ def test_a_batch_of_one_replica_is_multiplied_by_their_number() -> None:
 
 
 def test_a_throughput_beside_a_step_time_is_passed_along() -> None:
-    reported = f"{HEADER},throughput_examples_per_s"
-    assert keys(reported, "2,64,0.5,128") == keys(HEADER, "2,64,0.5")
-    assert read_table(f"{reported}\n2,64,0.5,128\n".encode()).conversions == ()
+    header = f"{HEADER},throughput_examples_per_s"
+    assert keys(header, "2,64,0.5,128") == keys(HEADER, "2,64,0.5")
+    assert read_table(f"{header}\n2,64,0.5,128\n".encode()).conversions == ()
 
 
 @pytest.mark.parametrize(
-    ("reported", "is_refused"),
+    ("job_id", "is_refused"),
     [
         *(("128,", False), ("61,", False), ("268,", False), ("275,", True), ("99999,7", True)),
         # A few long steps make the mean longer than the median, as an export may have it.
@@ -426,9 +426,9 @@ def test_a_throughput_beside_a_step_time_is_passed_along() -> None:
     ],
 )
 def test_a_throughput_that_the_step_time_rules_out_is_refused(
-    reported: str, is_refused: bool
+    job_id: str, is_refused: bool
 ) -> None:
-    lines = f"{HEADER},throughput_examples_per_s,job_id", f"2,64,0.5,{reported}"
+    lines = f"{HEADER},throughput_examples_per_s,job_id", f"2,64,0.5,{job_id}"
     if is_refused:
         assert refusal(*lines).startswith(
             "row 2, column throughput_examples_per_s: expected about global_batch_size / "
@@ -453,8 +453,8 @@ def test_what_was_converted_is_said() -> None:
         "step_time_s = step time (ms) / 1000",
     )
     assert read_table(f"{HEADER}\n2,64,1\n".encode()).conversions == ()
-    [reported] = read_table(b"world_size,global_batch_size,steps_per_min\n2,64,30\n").conversions
-    assert reported == "step_time_s = 1 / (steps_per_min / 60)"
+    [conversion] = read_table(b"world_size,global_batch_size,steps_per_min\n2,64,30\n").conversions
+    assert conversion == "step_time_s = 1 / (steps_per_min / 60)"
 
 
 @pytest.mark.parametrize(

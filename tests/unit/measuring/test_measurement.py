@@ -372,7 +372,7 @@ def test_waits_for_loaded_batches_are_means_over_all_steps_and_ranks() -> None:
 
 
 def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() -> None:
-    def reported(**changes: Any) -> TrainerResult:
+    def scripted(**changes: Any) -> TrainerResult:
         usual: dict[str, Any] = {
             **{"pause_s": 0.2, "data_wait_s": 0.4, "examples_count": 40},
             **{"epoch_count": 2, "steps_per_epoch": 3},
@@ -385,23 +385,23 @@ def test_what_a_script_told_beside_its_steps_is_a_mean_over_steps_and_ranks() ->
         steps_s = {0: [0.5, 0.5, 4.5, 0.5]}
         return measure(spec, ranks, timed_steps_s=steps_s, train_examples_count=0).values
 
-    found = values(reported(), reported(data_wait_s=0.8, examples_count=44))
+    found = values(scripted(), scripted(data_wait_s=0.8, examples_count=44))
     assert found["examples_per_step"] == 10 + 11
     several = dataclasses.replace(SPEC, world_size=4, axes={"ranks_per_agent": 2})
     assert (
-        values(reported(), reported(examples_count=44), spec=several)["examples_per_step"]
+        values(scripted(), scripted(examples_count=44), spec=several)["examples_per_step"]
         == 10 + 11
     )
     assert found["throughput_examples_per_s"] == pytest.approx(4 * 21 / 6.0)
-    assert values(reported(), reported(examples_count=None))["examples_per_step"] is None
+    assert values(scripted(), scripted(examples_count=None))["examples_per_step"] is None
     assert found["data_wait_s"] == pytest.approx((0.1 + 0.2) / 2)
     assert found["data_wait_ratio"] == pytest.approx(0.15 / (6.0 / 4))
     # The third step holds a pause of 4 s.
     assert found["pause_s"] == pytest.approx(0.2 / 4 + 4.0 / 4)
     assert (found["epochs"], found["steps_per_epoch"]) == (2, 3)
     assert found["time_per_epoch_s"] == pytest.approx(3 * 0.5)
-    assert values(reported(), reported(data_wait_s=None))["data_wait_s"] is None
-    assert values(reported(), reported(data_wait_s=None))["data_wait_ratio"] is None
+    assert values(scripted(), scripted(data_wait_s=None))["data_wait_s"] is None
+    assert values(scripted(), scripted(data_wait_s=None))["data_wait_ratio"] is None
     assert values(RESULT, RESULT)["pause_s"] is None
 
 

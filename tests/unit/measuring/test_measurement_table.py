@@ -29,11 +29,11 @@ def test_an_import_takes_an_empty_cell_for_what_its_column_declares() -> None:
 
 def test_every_column_is_stored_under_its_name() -> None:
     stored = set(MeasurementRow.__table__.columns.keys())
-    requested = {field.name for field in dataclasses.fields(JobSpec)}
+    fields = {field.name for field in dataclasses.fields(JobSpec)}
     for column in MEASUREMENT_TABLE:
         # Both of these may be among the details.
         if column.source not in (ColumnSource.QUANTITY, ColumnSource.HARDWARE):
-            known = requested if column.source is ColumnSource.SPEC else stored
+            known = fields if column.source is ColumnSource.SPEC else stored
             is_among_axes = column.stored in {axis.field for axis in AXES_WITHOUT_COLUMN}
             assert column.stored in known or is_among_axes, column.name
 

@@ -14,8 +14,8 @@ def measured(spec: JobSpec, length_s: float) -> MeasuredLength:
 
 def expected(*known: MeasuredLength, predicted_s: float | None = None) -> float:
     key = LONG.cell_hash
-    reported = {} if predicted_s is None else {key: predicted_s}
-    return expected_lengths_s({key: LONG}, measured=known, predicted_s=reported)[key]
+    predicted = {} if predicted_s is None else {key: predicted_s}
+    return expected_lengths_s({key: LONG}, measured=known, predicted_s=predicted)[key]
 
 
 def test_what_the_same_cell_took_counts_before_what_is_predicted() -> None:

@@ -217,8 +217,8 @@ def test_a_question_out_of_range_is_refused(changes: dict[str, Any]) -> None:
 )
 def test_a_condition_that_no_network_tells_from_none_is_none(name: str, value: float) -> None:
     """As in a sweep: otherwise nothing measured without a delay would answer."""
-    requested: dict[str, Any] = {"global_batch_size": 32, name: value}
-    assert Question(**requested) == Question(global_batch_size=32)
+    fields: dict[str, Any] = {"global_batch_size": 32, name: value}
+    assert Question(**fields) == Question(global_batch_size=32)
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,8 @@ def test_a_clean_lie_among_disturbed_measurements_is_found() -> None:
 def test_two_agents_cannot_be_compared_and_neither_can_three_in_pairs() -> None:
     two = compare_agents(single({"a1": [0.1] * 5, "a2": [1.0] * 5}))
     assert (two.outlying, two.compared) == ((), frozenset())
-    description = cannot_tell([two], {"a1", "a2"})
-    assert lacking(description, "a1", "a2", "cannot be told", "2 agents", "three") == []
+    warning = cannot_tell([two], {"a1", "a2"})
+    assert lacking(warning, "a1", "a2", "cannot be told", "2 agents", "three") == []
     # Either a3 is slow, or a1 has told of a2 and itself what is not so.
     pairs = [("a1", "a2", 0.1), ("a2", "a3", 1.0), ("a3", "a1", 1.0)]
     three = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)])
@@ -200,13 +200,13 @@ def test_two_agents_cannot_be_compared_and_neither_can_three_in_pairs() -> None:
     assert (cannot_tell([three], {"a1"}) or "").startswith("whether the times of agent a1 are")
     # What each did alone tells them apart, and so settles the pairs.
     alone = [timed(10 + n, [a], t, cell=1) for n, (a, t) in enumerate([("a1", 1), ("a2", 1)])]
-    reported = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)] + alone)
-    assert not reported.outlying
+    compared = compare_agents([timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)] + alone)
+    assert not compared.outlying
     slow = timed(12, ["a3"], 10, cell=1)
-    reported = compare_agents(
+    compared = compare_agents(
         [*(timed(n, [a, b], t) for n, (a, b, t) in enumerate(pairs)), *alone, slow]
     )
-    [one] = reported.outlying
+    [one] = compared.outlying
     assert (one.agents, sorted(one.set_aside_ids)) == (("a3",), [1, 2, 12])
 
 
@@ -314,13 +314,13 @@ def test_one_liar_among_honest_runs_cannot_move_an_answer(session: Session, fact
     assert answer.options == before.options
     assert answer.recommended == before.recommended
     [warning] = set(answer.warnings) - set(before.warnings)
-    reported = re.fullmatch(
+    match = re.fullmatch(
         r"agent liar: measurements with it took (\S+) times as long as those of 4 other agents of "
         r"the same kind, in 2 of 2 configurations; its 62 measurements do not count",
         warning,
     )
-    assert reported
-    assert float(reported[1]) == pytest.approx(factor, rel=0.05)
+    assert match
+    assert float(match[1]) == pytest.approx(factor, rel=0.05)
     [known] = load(session, origin="farm").values()
     assert {o.configuration.global_batch_size for o in known.observations} == {32}
     assert not known.failures

@@ -125,8 +125,8 @@ def test_one_machine_is_considered_at_every_delay_and_the_lack_of_gangs_is_said(
     answer = ask(session, one_way_delay_s=0.05)
     assert answer.recommended is not None
     assert answer.recommended.world_size == 1
-    [description] = [w for w in answer.warnings if "gang" in w]
-    assert lacking(description, "only one machine", "10.0 ms") == []
+    [warning] = [w for w in answer.warnings if "gang" in w]
+    assert lacking(warning, "only one machine", "10.0 ms") == []
 
 
 def test_a_name_that_was_never_measured_is_told_with_those_that_were(session: Session) -> None:
@@ -136,15 +136,13 @@ def test_a_name_that_was_never_measured_is_told_with_those_that_were(session: Se
         ({"networks": ("other",)}, "network", "unnamed"),
         ({"instance_types": ("other",)}, "instance_type", "small"),
     ]
-    for requested, name, known in choices:
-        answer = ask(session, **requested)
+    for choice, name, known in choices:
+        answer = ask(session, **choice)
         assert answer.reason is not None
         assert answer.reason.endswith(f"is not measured with {name} 'other', but with {known}")
     measured(session, "job 2", instance_type="small")
-    [description] = [
-        w for w in ask(session, strategies=("other",)).warnings if "strategy 'other'" in w
-    ]
-    assert description.startswith("only one machine")
+    [warning] = [w for w in ask(session, strategies=("other",)).warnings if "strategy 'other'" in w]
+    assert warning.startswith("only one machine")
 
 
 def test_a_workload_left_out_is_found_where_there_is_only_one(session: Session) -> None:
@@ -260,16 +258,12 @@ def test_where_cost_counts_the_sums_that_were_compared_are_shown(session: Sessio
         prices=Prices(by_type={"small": SMALL}),
         cache=RecommenderCache(Fits(FakeStepTimes.fit)),
     )
-    [description] = [warning for warning in answer.warnings if "overlaps" in warning]
+    [overlap] = [warning for warning in answer.warnings if "overlaps" in warning]
     best, other = answer.options[:2]
     assert best.score is not None
     assert other.score is not None
-    assert (
-        f"({decimal(0.75 * best.score)} to {decimal(1.25 * best.score)} as alpha x" in description
-    )
-    assert (
-        f"({decimal(0.75 * other.score)} to {decimal(1.25 * other.score)} as alpha x" in description
-    )
+    assert f"({decimal(0.75 * best.score)} to {decimal(1.25 * best.score)} as alpha x" in overlap
+    assert f"({decimal(0.75 * other.score)} to {decimal(1.25 * other.score)} as alpha x" in overlap
 
 
 def test_a_prediction_that_is_recommended_is_no_measurement_and_that_is_said(

@@ -57,9 +57,9 @@ def test_what_is_not_as_usual_has_a_name_that_a_sweep_file_can_say(
     spec = job_spec(**changes)
     found = Setup.of_job(spec)
     assert (found.text, Setup.read(name)) == (name, found)
-    description = found.cell_fields
-    assert {field: getattr(spec, field) for field in description} == description
-    left_out = dataclasses.replace(spec, **{f: getattr(job_spec(), f) for f in description})
+    fields = found.cell_fields
+    assert {field: getattr(spec, field) for field in fields} == fields
+    left_out = dataclasses.replace(spec, **{f: getattr(job_spec(), f) for f in fields})
     assert Setup.of_job(left_out).text in (None, "server_placement=collocated")
 
 

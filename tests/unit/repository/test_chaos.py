@@ -115,7 +115,7 @@ def rank_value(**fields: object) -> RankValue:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "description"),
+    ("evidence", "message"),
     [
         (failed(), "lost: job 1 is failed"),
         (changed(stored=()), "lost: Spooled"),
@@ -133,9 +133,9 @@ def rank_value(**fields: object) -> RankValue:
         ),
     ],
 )
-def test_the_checker_says_what_is_broken(evidence: Evidence, description: str) -> None:
+def test_the_checker_says_what_is_broken(evidence: Evidence, message: str) -> None:
     found = violations(with_rank(evidence), network_before="")
-    assert any(description in text for text in found), found
+    assert any(message in text for text in found), found
 
 
 def test_the_checker_has_nothing_to_say_of_a_farm_that_is_whole() -> None:

@@ -71,7 +71,7 @@ def test_a_glimpse_tells_how_far_a_job_is_and_what_keeps_each_agent() -> None:
             "a": agent(unclean=7, beat=None),
         },
     )
-    assert seen.reported([1, 2], now=NOW).split("; ") == [
+    assert seen.progress([1, 2], now=NOW).split("; ") == [
         "job 1 waiting, attempt none, avoids a",
         "job 2 running, attempt 8 on b",
         "a leased to None, unclean of 7, silent for ever",

@@ -93,7 +93,7 @@ def test_a_store_that_keeps_its_promises_is_left_alone(store: StoreValue) -> Non
 
 
 @pytest.mark.parametrize(
-    ("store", "reported"),
+    ("store", "message"),
     [
         (
             changed(AT_WORK, attempts=(attempt(), attempt(id=8, number=2))),
@@ -160,8 +160,8 @@ def test_a_store_that_keeps_its_promises_is_left_alone(store: StoreValue) -> Non
         ),
     ],
 )
-def test_a_broken_promise_is_noticed(store: StoreValue, reported: str) -> None:
-    assert reported in violations(store)
+def test_a_broken_promise_is_noticed(store: StoreValue, message: str) -> None:
+    assert message in violations(store)
 
 
 def test_an_agent_whose_rank_has_ended_may_be_gone() -> None:
@@ -192,7 +192,7 @@ def test_a_configuration_that_fails_is_measured_once_and_a_machine_that_fails_ne
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "reported"),
+    ("before", "after", "message"),
     [
         (
             OVER,
@@ -212,9 +212,9 @@ def test_a_configuration_that_fails_is_measured_once_and_a_machine_that_fails_ne
     ],
 )
 def test_a_change_of_what_is_over_is_noticed(
-    before: StoreValue, after: StoreValue, reported: str
+    before: StoreValue, after: StoreValue, message: str
 ) -> None:
-    assert any(reported in line for line in changes_are_legal(before, after))
+    assert any(message in line for line in changes_are_legal(before, after))
 
 
 def test_what_failed_may_be_asked_for_again() -> None:
@@ -272,10 +272,10 @@ def test_a_lease_runs_out_once_its_agent_is_silent() -> None:
 
 
 def test_a_report_is_in_the_spool_or_in_the_store_and_there_once() -> None:
-    def description(kind: str, content: str) -> Spooled:
+    def spooled(kind: str, content: str) -> Spooled:
         return Spooled(agent_id="a", token=1, rank=0, kind=kind, content=content)
 
-    tick, other = description("samples", "0"), description("samples", "1")
+    tick, other = spooled("samples", "0"), spooled("samples", "1")
     assert nothing_is_lost([tick, other], waiting=[other], stored=[tick]) == []
     assert nothing_is_lost([tick, other], waiting=[], stored=[tick]) == [f"lost: {other}"]
     assert nothing_is_lost([tick], waiting=[tick], stored=[tick, tick]) == [
@@ -287,8 +287,8 @@ def test_a_report_is_in_the_spool_or_in_the_store_and_there_once() -> None:
     repeated = nothing_is_lost([tick], waiting=[], stored=[tick] * 3, lost=[tick])
     assert repeated == [f"stored 3 times: {tick}"]
     ends = [
-        description("ended", "by the life that served it"),
-        description("ended", "by the next one"),
+        spooled("ended", "by the life that served it"),
+        spooled("ended", "by the next one"),
     ]
     assert nothing_is_lost(ends, waiting=[], stored=ends[:1]) == []
     assert len(nothing_is_lost(ends, waiting=[], stored=[])) == 2

@@ -102,11 +102,11 @@ def test_claims_without_published_values_are_held_against_our_own() -> None:
 
 def test_a_claim_that_holds_here_and_there_is_explained_too() -> None:
     values = [at(0, 1.0), at(20, 2.0), at(40, 2.5), at(80, 2.0)]
-    reported = claims_table([DELAY], own={"step time": values}, of="a paper")
+    text = claims_table([DELAY], own={"step time": values}, of="a paper")
 
-    assert "| what a paper says |" in reported
-    assert "| 2 of 3 | yes |" in reported
-    assert "- 1: hosts share cores" in reported
+    assert "| what a paper says |" in text
+    assert "| 2 of 3 | yes |" in text
+    assert "- 1: hosts share cores" in text
     assert "| - | not told |" in claims_table([DELAY], own={})
 
 

@@ -103,8 +103,8 @@ def test_one_process_comes_first_and_the_others_are_told_in_its_terms() -> None:
 def test_who_is_faster_at_which_batch_is_said() -> None:
     text = processes_page(whole_study()).text
 
-    [description] = re.findall(r"^.*\*\*2 processes \(mwms_ring\)\*\*(.*)$", text, re.MULTILINE)
-    slower, faster = description.split("faster than 1 process", 1)
+    [finding] = re.findall(r"^.*\*\*2 processes \(mwms_ring\)\*\*(.*)$", text, re.MULTILINE)
+    slower, faster = finding.split("faster than 1 process", 1)
     assert "slower than 1 process" in slower
     assert re.findall(r"([\d.]+) times", slower) == ["0.38", "0.80"]
     assert re.findall(r"([\d.]+) times", faster.partition("**")[0]) == ["1.41"]
@@ -149,11 +149,11 @@ def test_tiny_differences_keep_their_digits(ratio: float, text: str) -> None:
 
 def test_every_claim_is_held_against_the_runs() -> None:
     values = claimed_values(set_ups(whole_study()))
-    reported = [judge(claim, values[claim.of]) for claim in ORDERINGS]
+    verdicts = [judge(claim, values[claim.of]) for claim in ORDERINGS]
 
     # Of one process only the two smaller batches are faster than the gang.
-    assert [verdict.holds for verdict in reported] == [True, False, True, True, True, True]
-    assert [verdict.agree for verdict in reported] == [6, 1, 2, 3, 6, 6]
+    assert [verdict.holds for verdict in verdicts] == [True, False, True, True, True, True]
+    assert [verdict.agree for verdict in verdicts] == [6, 1, 2, 3, 6, 6]
     text = processes_page(whole_study()).text
     assert re.search(r"^\| 2\. .* \| 1 of 3 \|", text, re.MULTILINE)
     assert f"- 2: {ORDERINGS[1].because}" in text
@@ -208,17 +208,17 @@ def test_without_a_measured_run_there_is_no_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reported"),
+    ("changes", "value"),
     [
         ({"model": "mlp"}, "model mlp, small_cnn"),
         ({"dataset": "mnist"}, "data set digits, mnist"),
         ({"epochs": 2}, "number of epochs 10, 2"),
     ],
 )
-def test_runs_of_other_work_are_refused(changes: dict[str, Any], reported: str) -> None:
+def test_runs_of_other_work_are_refused(changes: dict[str, Any], value: str) -> None:
     with pytest.raises(FarmError) as refused:
         processes_page([*whole_study(), process_run("single", 32, **changes)])
-    assert str(refused.value).endswith(f"got {reported}")
+    assert str(refused.value).endswith(f"got {value}")
 
 
 def test_its_own_sweep_runs_on_two_agents() -> None:

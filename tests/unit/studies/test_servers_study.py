@@ -161,13 +161,13 @@ def test_accuracy_is_held_against_one_machine_with_as_large_updates() -> None:
 
 def test_every_claim_is_held_against_the_runs() -> None:
     values = claimed_values(server_lines(whole_study()))
-    reported = [judge(claim, values[claim.of]) for claim in ORDERINGS]
+    verdicts = [judge(claim, values[claim.of]) for claim in ORDERINGS]
 
     # The sixth is not so here: asynchronous ranks make more updates of the same examples.
-    assert [verdict.holds for verdict in reported] == [True, True, True, True, True, False, True]
-    assert all(verdict.agree + verdict.against + verdict.tied for verdict in reported)
+    assert [verdict.holds for verdict in verdicts] == [True, True, True, True, True, False, True]
+    assert all(verdict.agree + verdict.against + verdict.tied for verdict in verdicts)
     # Seeds differ by more than the strategies do, and the strategies by the same of every seed.
-    assert reported[5].against == reported[6].agree == 4
+    assert verdicts[5].against == verdicts[6].agree == 4
     text = servers_page(whole_study()).text
     assert re.search(r"^\| 6\. .* \| 0 of 4 \| \*\*no\*\* \|$", text, re.MULTILINE)
     assert ORDERINGS[5].because in text
@@ -217,7 +217,7 @@ def test_without_a_gang_there_is_no_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reported"),
+    ("changes", "value"),
     [
         ({"model": "small_cnn"}, "model mlp, small_cnn"),
         ({"global_batch_size": 48}, "batch 48, 96"),
@@ -225,10 +225,10 @@ def test_without_a_gang_there_is_no_page() -> None:
         ({"epochs": 2}, "number of epochs 1, 2"),
     ],
 )
-def test_gangs_of_other_work_are_refused(changes: dict[str, Any], reported: str) -> None:
+def test_gangs_of_other_work_are_refused(changes: dict[str, Any], value: str) -> None:
     with pytest.raises(FarmError) as refused:
         servers_page([*whole_study(), server_run(SYNC, 0.0, **changes)])
-    assert str(refused.value).endswith(f"got {reported}")
+    assert str(refused.value).endswith(f"got {value}")
 
 
 def test_its_own_sweep_is_what_the_page_is_about() -> None:

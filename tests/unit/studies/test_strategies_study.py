@@ -92,7 +92,7 @@ def test_without_a_measured_run_there_is_no_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reported"),
+    ("changes", "value"),
     [
         ({"model": "resnet18"}, "model resnet18, small_cnn"),
         ({"dataset": "cifar10"}, "data set cifar10, digits"),
@@ -102,11 +102,11 @@ def test_without_a_measured_run_there_is_no_page() -> None:
     ],
 )
 def test_runs_of_other_work_are_refused_and_never_pooled(
-    changes: dict[str, Any], reported: str
+    changes: dict[str, Any], value: str
 ) -> None:
     with pytest.raises(FarmError, match="compares strategies at one model") as refused:
         strategies_page([*whole_study(), run("gossip", **changes)])
-    assert str(refused.value).endswith(f"got {reported}")
+    assert str(refused.value).endswith(f"got {value}")
 
 
 def test_a_delay_is_one_of_gangs_alone() -> None:

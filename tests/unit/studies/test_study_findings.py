@@ -67,12 +67,12 @@ def claims(runs: Sequence[StudyRun]) -> list[str]:
     }
     if not medians_s:
         raise FarmError("no run")
-    description = [
+    sentences = [
         f"With {size} machines a step takes {time_s:g} s." for size, time_s in medians_s.items()
     ]
     if medians_s.keys() >= {1, 2}:
-        description.append(f"Two are {'faster' if medians_s[2] < medians_s[1] else 'slower'}.")
-    return description
+        sentences.append(f"Two are {'faster' if medians_s[2] < medians_s[1] else 'slower'}.")
+    return sentences
 
 
 def test_without_disturbances_everything_is_said_as_it_is() -> None:
@@ -86,11 +86,11 @@ def test_without_disturbances_everything_is_said_as_it_is() -> None:
 def test_what_disturbed_runs_alone_show_is_left_out_and_the_rest_says_how_many_there_were() -> None:
     busy = ("foreign_load",)
     runs = [*pair(1, 1.0), *pair(1, 2.0, flags=busy), *pair(2, 0.5, flags=busy)]
-    head, empty, *description = findings(runs, claims).splitlines()
+    head, empty, *lines = findings(runs, claims).splitlines()
     for counted in ("4 of 6 runs", "`foreign_load` 4", "2 of 3 findings"):
         assert counted in head
     assert empty == ""
-    [kept] = description
+    [kept] = lines
     assert kept.startswith("- With 1 machines a step takes 1.5 s.")
     assert "2 of the 4 runs" in kept
     assert "With 1 machines a step takes 1 s." in kept

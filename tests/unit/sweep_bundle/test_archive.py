@@ -110,7 +110,7 @@ def _many(archive: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fill", "reported"),
+    ("fill", "message"),
     [
         (_bomb, r"at most 1\.00 MB in all"),
         (_twice, "each file once"),
@@ -120,11 +120,11 @@ def _many(archive: zipfile.ZipFile) -> None:
     ],
 )
 def test_an_archive_that_is_no_bundle_is_refused(
-    tmp_path: Path, fill: Callable[[zipfile.ZipFile], None], reported: str
+    tmp_path: Path, fill: Callable[[zipfile.ZipFile], None], message: str
 ) -> None:
     path = zipped(tmp_path, fill)
     with (
-        pytest.raises(InvalidSpec, match=reported),
+        pytest.raises(InvalidSpec, match=message),
         bundle_folder(path, most_bytes=1_000_000),
     ):
         pass
@@ -171,7 +171,7 @@ def test_what_a_crash_of_the_process_leaves_is_beside_the_file(
     bundle_writing.export_archive(
         bundle_writing.ArchiveExport(database_url=server, sweep_id=1, file=file, prices=Prices())
     )
-    requested = bundle_reading.ArchiveImport(
+    archive = bundle_reading.ArchiveImport(
         database_url=server,
         file=file,
         origin=None,
@@ -180,6 +180,6 @@ def test_what_a_crash_of_the_process_leaves_is_beside_the_file(
         most_samples=1,
     )
     with pytest.raises(InvalidSpec, match="expected another"):
-        bundle_reading.import_archive(requested)
+        bundle_reading.import_archive(archive)
     assert [path.is_relative_to(tmp_path) for path in used] == [True, True]
     assert not any(path.exists() for path in used)

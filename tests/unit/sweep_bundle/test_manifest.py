@@ -109,7 +109,7 @@ def _huge(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reported"),
+    ("spoil", "message"),
     [
         (lambda f: (f / MEASUREMENTS).write_text("world_size\n2\n"), "it was changed"),
         (lambda f: os.truncate(f / MEASUREMENTS, 4), "of 13 bytes"),
@@ -140,12 +140,12 @@ def _huge(folder: Path) -> None:
     ],
 )
 def test_a_bundle_that_was_spoilt_is_refused_in_one_line(
-    bundle: Path, spoil: Callable[[Path], None], reported: str
+    bundle: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     spoil(bundle)
     with pytest.raises(InvalidSpec) as refused:
         read_manifest(bundle)
-    assert reported in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -48,7 +48,7 @@ def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "reported"),
+    ("change", "message"),
     [
         ({"cpu_ratio": float("nan")}, "samples.parquet, row 2.cpu_ratio: expected"),
         ({"cpu_ratio": float("inf")}, "cpu_ratio: expected"),
@@ -65,16 +65,16 @@ def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_sample_that_cannot_be_is_refused(
-    tmp_path: Path, change: dict[str, Any], reported: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     write(tmp_path, [ROW, {**ROW, **change}])
-    refuse(tmp_path, reported)
+    refuse(tmp_path, message)
 
 
-def refuse(folder: Path, reported: str) -> None:
+def refuse(folder: Path, message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         read(folder)
-    assert reported in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -56,11 +56,11 @@ def test_a_sweep_has_one_cell_for_equal_numbers() -> None:
 
 
 def test_a_question_is_the_same_with_equal_numbers() -> None:
-    requested = [
+    jobs = [
         Question(global_batch_size=64, one_way_delay_s=delay_ms / 1000, packet_loss_ratio=loss)
         for delay_ms, loss in ((0.3, 0.3), (0.1 * 3, 0.1 * 3))
     ]
-    assert requested[0] == requested[1]
+    assert jobs[0] == jobs[1]
 
 
 class Sizes(Parameters):

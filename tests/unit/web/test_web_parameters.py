@@ -166,7 +166,7 @@ def test_what_is_refused_does_not_fit_the_schema(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "description"),
+    ("query", "message"),
     [
         ({"id": "x"}, "id: expected an id, a whole number from 1, got 'x'"),
         ({"name": "\x7f"}, "name: expected a text of 1 to 200 printable characters, got '\\x7f'"),
@@ -183,11 +183,11 @@ def test_what_is_refused_does_not_fit_the_schema(name: str, text: str) -> None:
     ],
 )
 def test_a_refusal_names_the_parameter_the_value_and_what_was_expected(
-    query: dict[str, str], description: str
+    query: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InvalidSpec) as caught:
         _read(**query)
-    assert str(caught.value) == description
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_phases_are_those_of_the_steps_until_the_trainer_says_itself() -> None:
     ]
     found = {one.kind: (one.begin_s, one.end_s) for one in phases(points, timed_window=None)}
     assert found == {"warmup": (0.0, 2.0), "timed": (3.0, 5.0), "profiled": (9.0, 10.0)}
-    reported = {one.kind: one.end_s for one in phases(points, timed_window=(3.0, 6.0))}
-    assert reported["timed"] == 6.0
+    ends_s = {one.kind: one.end_s for one in phases(points, timed_window=(3.0, 6.0))}
+    assert ends_s["timed"] == 6.0
 
 
 def test_far_steps_are_marked_counted_and_listed() -> None:

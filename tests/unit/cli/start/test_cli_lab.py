@@ -48,6 +48,6 @@ def test_a_delay_that_is_none_or_absurd_is_wrong_usage(delay_ms: str) -> None:
 def test_every_gang_meets_no_delay_and_the_delay_asked_for() -> None:
     jobs = plan(lab_sweep(4, delay_ms=7.5)).expansion.jobs
 
-    requested = {(job.world_size, job.network and job.network.one_way_delay_s) for job in jobs}
-    assert requested == {(1, None), (2, None), (2, 0.0075), (4, None), (4, 0.0075)}
+    gangs = {(job.world_size, job.network and job.network.one_way_delay_s) for job in jobs}
+    assert gangs == {(1, None), (2, None), (2, 0.0075), (4, None), (4, 0.0075)}
     assert {job.global_batch_size for job in jobs} == {192, 1280}

@@ -30,15 +30,15 @@ def test_ranks_that_sent_each_other_nothing_trained_alone(
     assert warnings_of([measured]) == ([expected] if warns else [])
 
 
-@pytest.mark.parametrize(("reported", "warns"), [(32.0, True), (64.1, False), (None, False)])
+@pytest.mark.parametrize(("examples", "warns"), [(32.0, True), (64.1, False), (None, False)])
 def test_a_script_that_trained_on_other_examples_is_named(
-    reported: float | None, warns: bool
+    examples: float | None, warns: bool
 ) -> None:
     measured = MeasurementRow(
         model="script:fit.py",
         world_size=2,
         global_batch_size=64,
-        details={"quantities": {"examples_per_step": reported}},
+        details={"quantities": {"examples_per_step": examples}},
     )
     expected = "a step had 32 examples, and not 64: script:fit.py"
     assert warnings_of([measured]) == ([expected] if warns else [])

@@ -26,15 +26,15 @@ def test_what_is_printed_is_a_line_of_a_sweep_file(tmp_path: Path) -> None:
 
 def test_programs_get_its_facts(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "mine.npz")
-    reported = json.loads(CliRunner().invoke(main, ["data", "--json", str(path)]).stdout)
-    assert reported["dataset"] == name_of(path)
-    assert reported["sha256"].startswith(reported["dataset"].partition("@")[2][:12])
-    assert (reported["kind"], reported["example_shape"], reported["class_count"]) == (
+    answer = json.loads(CliRunner().invoke(main, ["data", "--json", str(path)]).stdout)
+    assert answer["dataset"] == name_of(path)
+    assert answer["sha256"].startswith(answer["dataset"].partition("@")[2][:12])
+    assert (answer["kind"], answer["example_shape"], answer["class_count"]) == (
         "images",
         [8, 8, 3],
         4,
     )
-    assert (reported["train_examples_count"], reported["test_examples_count"]) == (60, 12)
+    assert (answer["train_examples_count"], answer["test_examples_count"]) == (60, 12)
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ FLAG = {"kind": "foreign_load", "message": "", "value": 0.8}
 
 
 def _job(spec: dict[str, Any] | None = None, **columns: Any) -> SimpleNamespace:
-    requested: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": "small_cnn",
         "dataset": "digits",
         "strategy": "single",
@@ -46,7 +46,7 @@ def _job(spec: dict[str, Any] | None = None, **columns: Any) -> SimpleNamespace:
     }
     number = next(_number)
     return sweep_cells.measured_job(
-        JobSpec(**{**requested, **(spec or {})}), job_id=number, **{**measured, **columns}
+        JobSpec(**{**fields, **(spec or {})}), job_id=number, **{**measured, **columns}
     )
 
 
@@ -281,9 +281,9 @@ def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
     (line,) = _lines(_job({"steps": None, "epochs": 3}, epochs=3))
     spec = {"epochs": 3, "steps": None, "warmup_step_count": 7}
     cell = CellSummary(line=line, spec=spec, machine_s=1.0)
-    reported = measured_json(cell, line)
-    assert (reported["epochs"], type(reported["epochs"]), reported["steps"]) == (3, int, None)
-    assert (reported["step_time_s"], reported["run_count"], reported["warmup_step_count"]) == (
+    shown = measured_json(cell, line)
+    assert (shown["epochs"], type(shown["epochs"]), shown["steps"]) == (3, int, None)
+    assert (shown["step_time_s"], shown["run_count"], shown["warmup_step_count"]) == (
         0.01,
         1,
         7,
@@ -293,18 +293,18 @@ def test_programs_get_what_was_asked_for_under_its_own_name() -> None:
 def test_a_cell_names_its_values_its_jobs_by_state_and_its_other_hardware() -> None:
     jobs = [_job(fingerprint="a"), _job(fingerprint="a"), _job(fingerprint="b", flags=[FLAG])]
     (line,) = sweep_cells.lines_of(jobs)
-    reported: Any = CellSummary(line=line, spec={"steps": 10}, machine_s=2.0).to_json()
-    assert (reported["values"]["global_batch_size"], reported["state"]) == (32, "measured")
-    assert (reported["jobs_by_state"]["succeeded"], sum(reported["jobs_by_state"].values())) == (
+    shown: Any = CellSummary(line=line, spec={"steps": 10}, machine_s=2.0).to_json()
+    assert (shown["values"]["global_batch_size"], shown["state"]) == (32, "measured")
+    assert (shown["jobs_by_state"]["succeeded"], sum(shown["jobs_by_state"].values())) == (
         3,
         3,
     )
-    assert (reported["fingerprint"], reported["repetition_count"], reported["disturbed"]) == (
+    assert (shown["fingerprint"], shown["repetition_count"], shown["disturbed"]) == (
         "a",
         2,
         [],
     )
-    [other] = reported["other_hardware"]
+    [other] = shown["other_hardware"]
     assert (other["fingerprint"], other["repetition_count"]) == ("b", 1)
     assert [one["kinds"] for one in other["disturbed"]] == [[FLAG["kind"]]]
 

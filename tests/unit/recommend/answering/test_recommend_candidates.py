@@ -8,13 +8,13 @@ from farm.recommend.setup import Setup
 from tests.unit.recommend.answering.test_recommend_measured import evidence
 
 
-def competing(*known: Evidence, **requested: Any) -> list[Configuration]:
-    question = Question(**{"global_batch_size": 64, "one_way_delay_s": 0.02, **requested})
+def competing(*known: Evidence, **fields: Any) -> list[Configuration]:
+    question = Question(**{"global_batch_size": 64, "one_way_delay_s": 0.02, **fields})
     return list(candidates(known, question).configurations)
 
 
-def widths(*known: Evidence, **requested: Any) -> list[int]:
-    return [c.world_size for c in competing(*known, **requested)]
+def widths(*known: Evidence, **fields: Any) -> list[int]:
+    return [c.world_size for c in competing(*known, **fields)]
 
 
 ONE, TWO, FOUR = evidence(1), evidence(2, world_size=2), evidence(3, world_size=4)

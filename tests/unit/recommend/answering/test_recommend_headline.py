@@ -55,9 +55,9 @@ def naming_texts(answer: Recommendation) -> list[tuple[str, ...]]:
     return list(zip(*(texts for _, texts in columns[: titles.index("repetitions")]), strict=True))
 
 
-def names(description: Sequence[str], *words: str) -> bool:
+def names(sentences: Sequence[str], *words: str) -> bool:
     """Whether one thing is said, and it has all these words and numbers in it."""
-    return len(description) == 1 and all(word in description[0] for word in words)
+    return len(sentences) == 1 and all(word in sentences[0] for word in words)
 
 
 def test_a_guess_is_worth_measuring_and_is_not_recommended() -> None:
@@ -105,8 +105,8 @@ def test_a_gang_is_not_faster_than_all_of_its_ranks(
     time_s: float, text: str | None, caution: str | None
 ) -> None:
     answer = answered(known(1.0, world_size=1), known(time_s, world_size=4, setup=Setup.read(text)))
-    description = [text.partition(":")[0] for text in answer.cautions if "the same unit" in text]
-    assert description == ([] if caution is None else [caution])
+    beginnings = [text.partition(":")[0] for text in answer.cautions if "the same unit" in text]
+    assert beginnings == ([] if caution is None else [caution])
 
 
 def test_of_two_that_are_as_fast_the_surer_one_is_recommended() -> None:
@@ -428,7 +428,7 @@ def test_steps_are_compared_where_only_some_epochs_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "description"),
+    ("fields", "words"),
     [
         (
             {"accuracy": None, "accuracy_epochs": 100},
@@ -441,12 +441,12 @@ def test_steps_are_compared_where_only_some_epochs_are_known() -> None:
     ],
 )
 def test_an_accuracy_after_other_epochs_than_asked_for_is_not_known(
-    fields: dict[str, Any], description: tuple[str, ...]
+    fields: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     single = known(1.0, world_size=1, epoch_count=10, accuracy=0.95, accuracy_epochs=10)
     gang = known(0.5, world_size=2, epoch_count=10, **fields)
     answer = answered_within(Objective(min_accuracy_ratio=0.9), single, gang)
-    assert names([answer.options[1].excluded_because or ""], *description)
+    assert names([answer.options[1].excluded_because or ""], *words)
     assert names(answer.cautions, "1 option", "accuracy")
 
 

@@ -244,8 +244,8 @@ def test_other_hardware_that_is_faster_as_asked_is_a_reason_for_caution(
         evidence(2, fingerprint="a" * 64, world_size=2),
         evidence(3, fingerprint="b" * 64, time_per_epoch_s=other_s, step_time_s=other_s / 20),
     )
-    description = (
+    caution = (
         "an epoch was 10.0 times as fast on other hardware, bbbbbbbbbbbb, which this does not "
         "answer for"
     )
-    assert result.cautions == ((description,) if is_said else ())
+    assert result.cautions == ((caution,) if is_said else ())

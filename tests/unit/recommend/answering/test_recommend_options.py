@@ -32,9 +32,9 @@ def predicted(
     *known: Evidence,
     model: StepTimeModel | None = None,
     examples_count: int | None = None,
-    **requested: Any,
+    **fields: Any,
 ) -> Options:
-    question = Question(**{"global_batch_size": 64, "one_way_delay_s": 0.02, **requested})
+    question = Question(**{"global_batch_size": 64, "one_way_delay_s": 0.02, **fields})
     return options_for(
         known,
         question,
@@ -161,10 +161,10 @@ def test_an_option_and_its_prediction_are_one_also_where_a_run_is_hard_to_believ
 
 
 def test_kinds_of_hardware_are_predicted_from_their_own_measurements() -> None:
-    requested: list[str | None] = []
+    fingerprints: list[str | None] = []
 
     def models(fingerprint: str | None) -> StepTimeModel:
-        requested.append(fingerprint)
+        fingerprints.append(fingerprint)
         return FakeStepTimes(scale=2.0 if fingerprint == "b" else 1.0)
 
     known = [
@@ -179,7 +179,7 @@ def test_kinds_of_hardware_are_predicted_from_their_own_measurements() -> None:
         prices_usd_per_hour={},
         models=models,
     )
-    assert requested == ["a", "c"]
+    assert fingerprints == ["a", "c"]
     assert {(o.instance_type, o.basis) for o in found.options} == {
         ("small", "measured"),
         ("large", "interpolated"),
@@ -246,17 +246,17 @@ def typed(instance_type: str, *world_sizes: int, fingerprint: str = "f") -> list
     world_sizes=st.sets(st.integers(2, 16), min_size=1, max_size=4),
     known=st.sets(st.sampled_from("ab"), min_size=1),
     alone=st.sets(st.sampled_from("xyz"), min_size=1),
-    requested=st.sets(st.sampled_from("abxyz")),
+    types=st.sets(st.sampled_from("abxyz")),
 )
 def test_gangs_of_a_type_known_on_one_machine_are_guesses(
-    world_sizes: set[int], known: set[str], alone: set[str], requested: set[str]
+    world_sizes: set[int], known: set[str], alone: set[str], types: set[str]
 ) -> None:
     evidence = [
         *(e for name in known for e in typed(name, 1, *world_sizes)),
         *(e for name in alone for e in typed(name, 1)),
     ]
     question = Question(
-        global_batch_size=64, one_way_delay_s=0.02, instance_types=tuple(sorted(requested))
+        global_batch_size=64, one_way_delay_s=0.02, instance_types=tuple(sorted(types))
     )
     found = options_for(
         evidence,
@@ -266,7 +266,7 @@ def test_gangs_of_a_type_known_on_one_machine_are_guesses(
         # Every gang seems a thousand times as fast as it was measured.
         models=lambda _: FakeStepTimes(scale=1e-3),
     )
-    compared = (known | alone) & requested if requested else known | alone
+    compared = (known | alone) & types if types else known | alone
     gangs = [o for o in found.options if not o.is_one_machine]
     assert {(o.instance_type, o.world_size) for o in gangs} == {
         (name, n) for name in compared for n in world_sizes

@@ -290,7 +290,7 @@ def test_a_held_out_value_is_not_told_by_its_copies_under_other_names() -> None:
     }
     found = hold_out(observed(cells), _Remembered(), [None])
     assert len(found.rows) == len(cells)
-    reported = [float(error) for error in found.log_errors]
+    errors = [float(error) for error in found.log_errors]
     sizes = [_sizes(c) for c in cells]
     truth = [math.log(0.004 * sizes[i][1] / sizes[i][0]) for i in found.rows]
-    assert reported == pytest.approx(truth)
+    assert errors == pytest.approx(truth)

@@ -46,7 +46,7 @@ def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
 
 
 @pytest.mark.parametrize(
-    ("requested", "description"),
+    ("requested", "reason"),
     [
         (configuration(32, 64), "world size 32: beyond the largest"),
         (configuration(64, 64), "world size 64: beyond the largest"),
@@ -58,11 +58,11 @@ def test_what_lies_among_or_next_to_its_own_curve_is_no_guess(
     ],
 )
 def test_what_lies_beyond_its_own_curve_is_a_guess(
-    model: CalibratedModel, requested: Configuration, description: str
+    model: CalibratedModel, requested: Configuration, reason: str
 ) -> None:
     found = why(model, requested)
     assert found is not None
-    assert description in found
+    assert reason in found
 
 
 def test_a_curve_of_one_value_shows_no_trend() -> None:

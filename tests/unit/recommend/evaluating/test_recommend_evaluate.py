@@ -33,11 +33,11 @@ def test_times_that_are_held_out_change_nothing_of_what_is_said_of_them(predicto
         dataclasses.replace(o, step_time_s=o.step_time_s * 7) if i in fold.tested else o
         for i, o in enumerate(OBSERVATIONS)
     ]
-    description = [
+    outputs = [
         [outcome.prediction for outcome in run_trial(observations, trial).outcomes]
         for observations in (OBSERVATIONS, changed)
     ]
-    assert description[0] == description[1]
+    assert outputs[0] == outputs[1]
 
 
 def test_a_fold_of_two_splits_is_tried_once_and_scored_in_both() -> None:

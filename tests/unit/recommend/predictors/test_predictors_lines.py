@@ -71,8 +71,8 @@ def test_all_axes_together_say_the_mean_of_what_each_says() -> None:
         [configuration(4, 100, 0.02), configuration(4, 101, 0.03, strategy="p2")]
     )
     # Halfway in ln(batch); 1.6 + (3.2 - 1.6) / 3 in world size; beyond the last a tenth counts.
-    description = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
-    mean = sum(error * weight for error, weight in description.items()) / sum(description.values())
+    weights = {0.3: 1.0, 1.6 + 1.6 / 3: 0.5, 0.8: 0.05, 6.4: 0.1}
+    mean = sum(error * weight for error, weight in weights.items()) / sum(weights.values())
     assert Lines(cells, errors).log_errors(requested) == pytest.approx([mean, 0.0])
 
 
@@ -87,11 +87,11 @@ def test_a_delay_that_only_large_batches_feel_is_followed() -> None:
         size = (c.world_size, c.global_batch_size)
         return size == (4, 32000) and c.one_way_delay_s == pytest.approx(0.02)
 
-    [requested] = [o for o in observations if is_asked(o.configuration)]
+    [held_out] = [o for o in observations if is_asked(o.configuration)]
     [found] = (
         Ensemble()
-        .fit([o for o in observations if o is not requested])
-        .predict([requested.configuration])
+        .fit([o for o in observations if o is not held_out])
+        .predict([held_out.configuration])
     )
     assert found.step_time_s is not None
-    assert 3.93 < found.step_time_s < 1.1 * requested.step_time_s
+    assert 3.93 < found.step_time_s < 1.1 * held_out.step_time_s

@@ -202,7 +202,7 @@ def test_every_figure_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reported"),
+    ("changes", "value"),
     [
         ({"model": "resnet18"}, "model resnet18, small_cnn"),
         ({"dataset": "cifar10"}, "data set cifar10, digits"),
@@ -210,11 +210,11 @@ def test_every_figure_is_drawn() -> None:
     ],
 )
 def test_runs_of_other_work_are_refused_and_never_pooled(
-    changes: dict[str, Any], reported: str
+    changes: dict[str, Any], value: str
 ) -> None:
     with pytest.raises(FarmError, match="one model, data set and delay") as refused:
         updates_page([*whole_study(), run("mwms_ring", 2, **changes)])
-    assert str(refused.value).endswith(f"got {reported}")
+    assert str(refused.value).endswith(f"got {value}")
 
 
 def test_without_a_measured_run_there_is_no_page() -> None:

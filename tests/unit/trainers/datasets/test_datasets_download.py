@@ -62,14 +62,14 @@ def test_a_download_lands_complete_in_a_folder_it_makes(url: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("path", "description"),
+    ("path", "message"),
     [("file", "sha256"), ("missing", "404"), ("breaks", "sha256"), ("stalls", "timed out")],
 )
 def test_a_failed_download_says_why_and_leaves_nothing(
-    url: str, path: str, description: str, tmp_path: Path
+    url: str, path: str, message: str, tmp_path: Path
 ) -> None:
     wanted = remote(f"{url}/{path}", content=b"something else")
-    with pytest.raises(DatasetMissing, match=description) as caught:
+    with pytest.raises(DatasetMissing, match=message) as caught:
         fetch(wanted, tmp_path, connect_timeout_s=0.3)
     assert "\n" not in str(caught.value)
     assert f"put set.npz into {tmp_path}" in str(caught.value)

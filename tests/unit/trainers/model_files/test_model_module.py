@@ -135,7 +135,7 @@ def test_a_required_argument_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_in_build", [False, True])
 @pytest.mark.parametrize(
-    ("statement", "description"),
+    ("statement", "text"),
     [
         ("raise SystemExit", "raised SystemExit"),
         ("sys.exit(0)", "raised SystemExit: 0"),
@@ -149,12 +149,12 @@ def test_a_required_argument_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_is_raised_is_the_files_own_failure(
-    tmp_path: Path, statement: str, description: str, is_in_build: bool
+    tmp_path: Path, statement: str, text: str, is_in_build: bool
 ) -> None:
     inside = f"def build(s, c):\n    {statement}\n"
     top = f"{statement}\ndef build(s, c): ...\n"
     message = refusal(tmp_path, "import sys\n" + (inside if is_in_build else top))
-    assert description in message
+    assert text in message
     assert f"(line {3 if is_in_build else 2})" in message
     assert len(message) < 700
     assert "model_file_mine" not in sys.modules or is_in_build
@@ -167,7 +167,7 @@ def test_want_of_memory_stays_what_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "description"),
+    ("source", "text"),
     [
         (b"def build(:\n", "raised SyntaxError: invalid syntax (mine.py, line 1)"),
         (b"x = 'caf\xe9'\ndef build(s, c): ...\n", "raised SyntaxError: (unicode error) 'utf-8'"),
@@ -182,9 +182,9 @@ def test_want_of_memory_stays_what_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_such_module_is_refused_in_one_line(
-    tmp_path: Path, source: bytes, description: str
+    tmp_path: Path, source: bytes, text: str
 ) -> None:
-    assert description in refusal(tmp_path, source)
+    assert text in refusal(tmp_path, source)
 
 
 def test_a_declared_encoding_and_a_byte_order_mark_are_fine(tmp_path: Path) -> None:

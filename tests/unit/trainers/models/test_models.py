@@ -349,9 +349,9 @@ def test_tokens_are_taken_by_models_of_tokens_alone() -> None:
 def test_examples_of_another_kind_are_refused_in_one_line() -> None:
     case = {"strategy": "single", "world_size": 1, "global_batch_size": 8}
     for model in ("mlp", "file:mine.py"):
-        requested = {**case, "model": model, "dataset": "synthetic_tokens"}
+        fields = {**case, "model": model, "dataset": "synthetic_tokens"}
         with pytest.raises(InvalidSpec) as found:
-            plan({"name": "n", "case": [requested]})
+            plan({"name": "n", "case": [fields]})
         assert found.value.field == "case[0].dataset"
         assert f"expected images for model '{model}', not tokens" in str(found.value)
         assert "'synthetic_tokens'" in str(found.value)

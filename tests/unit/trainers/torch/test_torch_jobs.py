@@ -81,10 +81,8 @@ def test_a_job_that_is_compiled_goes_where_a_compiler_is() -> None:
     waiting = job(1, requires=compiled.required_capabilities)
     able = agent("b", TORCH, "torch:2.13.0", TORCH_COMPILE)
     assert gang(waiting, [with_torch("a", "2.13.0"), able]) == {"b"}
-    description = explain([waiting], [with_torch("a", "2.13.0")], reserve_after_s=RESERVE_AFTER_S)[
-        1
-    ]
-    assert description == "no agent with PyTorch has g++ and Python.h, which torch.compile needs"
+    reason = explain([waiting], [with_torch("a", "2.13.0")], reserve_after_s=RESERVE_AFTER_S)[1]
+    assert reason == "no agent with PyTorch has g++ and Python.h, which torch.compile needs"
 
 
 def test_an_agent_can_compile_with_a_compiler_and_headers(
@@ -120,8 +118,8 @@ def test_a_job_says_that_it_waits_for_tensorflow() -> None:
         return explain([wants], agents, reserve_after_s=RESERVE_AFTER_S)[1]
 
     assert reason(without) == "no agent has TensorFlow"
-    reported = reason(without, agent("b"))
-    assert lacking(reported, "needs 2 agents", "has 1", "1 more without TensorFlow") == []
+    text = reason(without, agent("b"))
+    assert lacking(text, "needs 2 agents", "has 1", "1 more without TensorFlow") == []
 
 
 def test_a_gang_has_one_version_of_pytorch_whatever_its_tensorflow() -> None:
@@ -133,9 +131,9 @@ def test_a_gang_has_one_version_of_pytorch_whatever_its_tensorflow() -> None:
     ]
     assert gang(job(2), agents) == {"b", "c"}
     assert gang(job(3), agents) == set()
-    description = explain([job(3)], agents, reserve_after_s=RESERVE_AFTER_S)[1]
+    reason = explain([job(3)], agents, reserve_after_s=RESERVE_AFTER_S)[1]
     versions = ("2 with 2.14.0", "1 with 2.13.0", "1 with 2.12.0")
-    assert lacking(description, "needs 3 agents", "one PyTorch version", *versions) == []
+    assert lacking(reason, "needs 3 agents", "one PyTorch version", *versions) == []
 
 
 def test_a_gang_of_tensorflow_minds_no_version_of_pytorch() -> None:
@@ -168,7 +166,7 @@ def test_a_proxy_that_pytorch_would_go_round_is_refused(emulator: str, is_refuse
     from farm.configuration.spec import NetworkProfile
     from farm.configuration.sweep_cell import Cell
 
-    requested = {
+    axes = {
         "model": "mlp",
         "dataset": "digits",
         "strategy": "torch_ddp",
@@ -177,7 +175,7 @@ def test_a_proxy_that_pytorch_would_go_round_is_refused(emulator: str, is_refuse
     }
     cell = Cell(
         case=0,
-        values={**ABSENT, **requested},
+        values={**ABSENT, **axes},
         network=NetworkProfile(one_way_delay_s=0.01),
         emulator=emulator,
     )

@@ -158,10 +158,10 @@ def test_priority_and_repeat_belong_to_the_sweep() -> None:
 def test_what_does_not_fit_is_refused_by_its_field(field: str, text: str, refused: str) -> None:
     with pytest.raises(InvalidSpec) as refusal:
         plan(sweep(**{field: text}))
-    name, reported = refused_field(refusal.value)
+    name, message = refused_field(refusal.value)
     assert name == refused
-    assert str(reported).startswith(f"{refused}: expected ")
-    assert "\n" not in str(reported)
+    assert str(message).startswith(f"{refused}: expected ")
+    assert "\n" not in str(message)
 
 
 def test_where_nothing_can_run_the_first_reason_is_told() -> None:
@@ -216,8 +216,8 @@ def test_the_file_of_a_form_fills_the_form_again(given: dict[str, tuple[str, ...
 )
 def test_a_file_with_one_case_fills_the_form_with_the_same_sweep(changed: dict[str, Any]) -> None:
     own = changed.get("case", {})
-    reported = TOLD_BY_SCRIPT if "script" in own else ()
-    given = {name: value for name, value in case().items() if name not in reported}
+    left_out = TOLD_BY_SCRIPT if "script" in own else ()
+    given = {name: value for name, value in case().items() if name not in left_out}
     data = {"name": "n", **changed, "case": [{**given, **own}]}
     fields = fields_of(data)
     assert fields is not None
@@ -293,7 +293,7 @@ def test_a_number_without_a_fraction_is_written_without_one() -> None:
 
 def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
     assert {axis.name for axis in AXES} == {*TICKED, *LISTS}
-    requested = {
+    values = {
         "model": "mlp",
         "dataset": "digits",
         "strategy": ["local_sgd", "ps_async"],
@@ -309,9 +309,9 @@ def test_every_axis_of_a_sweep_file_has_a_field_that_gives_it_back() -> None:
         "pass": "forward",
         "jitter_ms": 0,
     }
-    found = fields_of({"name": "all", "skip_impossible": True, "case": [requested]})
+    found = fields_of({"name": "all", "skip_impossible": True, "case": [values]})
     assert found is not None
-    assert sweep_of(found)["case"] == [requested]
+    assert sweep_of(found)["case"] == [values]
 
 
 def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
@@ -322,18 +322,18 @@ def test_arguments_of_a_file_stand_in_the_form_as_people_write_them() -> None:
 
 def test_addresses_of_messages_are_typed_with_spaces_between() -> None:
     addresses = ["https://a.example/x,y;z", "https://b.example/"]
-    requested = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
-    assert requested["notify"] == addresses
-    again = fields_of(tomllib.loads(document_text(requested)))
+    read = sweep(notify="  https://a.example/x,y;z   https://b.example/ ")
+    assert read["notify"] == addresses
+    again = fields_of(tomllib.loads(document_text(read)))
     assert again is not None
     assert again.text("notify") == " ".join(addresses)
     assert "notify" not in sweep(notify="  ")
 
 
 def test_a_budget_is_typed_in_machine_hours() -> None:
-    requested = sweep(budget_machine_hours=" 2.5 ")
-    assert requested["budget_machine_hours"] == 2.5
-    again = fields_of(tomllib.loads(document_text(requested)))
+    read = sweep(budget_machine_hours=" 2.5 ")
+    assert read["budget_machine_hours"] == 2.5
+    again = fields_of(tomllib.loads(document_text(read)))
     assert again is not None
     assert again.text("budget_machine_hours") == "2.5"
 

@@ -190,11 +190,11 @@ def test_a_server_that_drips_cannot_delay_a_start(name: str, sent: bytes) -> Non
 
 
 def test_what_was_told_before_the_limit_is_kept() -> None:
-    requested = threading.Event()
+    released = threading.Event()
 
     def slow(request: BaseHTTPRequestHandler) -> Answer:
         if "location" in request.path:
-            requested.wait(60)
+            released.wait(60)
         return azure(request)
 
     found: dict[str, str] = {}
@@ -204,7 +204,7 @@ def test_what_was_told_before_the_limit_is_kept() -> None:
             for limit_s in (0.5, 2, 8, 24):
                 found = found or cloud_labels("azure", service=service, limit_s=limit_s)
         finally:
-            requested.set()
+            released.set()
 
     assert found == {"instance_type": "Standard_D2s_v3"}
 
@@ -268,17 +268,17 @@ def test_a_cloud_that_is_silent_at_first_is_asked_until_it_says_what_machine_thi
 
 
 def test_a_cloud_that_never_answers_is_asked_no_more() -> None:
-    requested: list[str] = []
+    clouds: list[str] = []
 
     def silent(cloud: str) -> dict[str, str]:
-        requested.append(cloud)
+        clouds.append(cloud)
         return {}
 
     late = RetriedLabels("aws", known={}, ask=silent, pauses_s=(0,) * 3)
     thread = late.start()
     assert thread is not None
     thread.join()
-    assert (requested, late.reported) == (["aws"] * 3, {})
+    assert (clouds, late.reported) == (["aws"] * 3, {})
 
 
 @pytest.mark.parametrize(("cloud", "known"), [(None, {}), ("aws", {"instance_type": "mine"})])

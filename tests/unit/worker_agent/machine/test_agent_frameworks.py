@@ -92,8 +92,8 @@ def test_a_framework_that_cannot_use_the_gpus_that_are_there_is_named(
         check=True,
     )
     assert len(json.loads(done.stdout)["gpus"]) == gpu_count
-    description = [
+    warnings = [
         "tensorflow-cpu 2.21.0 cannot use this machine's GPUs: pip uninstall tensorflow-cpu",
         "torch 2.13.0+cpu cannot use this machine's GPUs: pip uninstall torch && pip install",
     ]
-    assert [text in done.stderr for text in description] == [gpu_count > 0] * 2
+    assert [text in done.stderr for text in warnings] == [gpu_count > 0] * 2

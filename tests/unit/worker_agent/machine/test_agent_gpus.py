@@ -51,12 +51,12 @@ def test_an_agent_has_the_gpus_that_it_is_given_or_that_cuda_may_see(
     assert able == [f"gpus:{count}" for count in range(1, len(gpus) + 1)]
 
 
-@pytest.mark.parametrize("requested", ["2", "GPU-9", "GPU-0", "0,0", "0,GPU-00000000", "MIG-1"])
+@pytest.mark.parametrize("setting", ["2", "GPU-9", "GPU-0", "0,0", "0,GPU-00000000", "MIG-1"])
 def test_a_gpu_that_is_not_there_or_named_twice_is_refused(
-    tmp_path: Path, fake_nvml: FakeNvml, requested: str
+    tmp_path: Path, fake_nvml: FakeNvml, setting: str
 ) -> None:
     with pytest.raises(InvalidSpec, match=f"AGENT_GPUS: .*each once: 0 \\({uuid_of(0)}\\), 1"):
-        config_of(tmp_path, AGENT_GPUS=requested)
+        config_of(tmp_path, AGENT_GPUS=setting)
 
 
 @pytest.mark.parametrize("text", ["first", "0;1", "", "0,,1", "GPU-", "0/2"])

@@ -63,14 +63,14 @@ def test_jitter_reorders_nothing() -> None:
 
 
 def test_jitter_is_drawn_between_its_two_ends() -> None:
-    requested: list[tuple[float, float]] = []
+    ranges: list[tuple[float, float]] = []
     delayed = line(
         NetworkProfile(one_way_delay_s=0.02, jitter_s=0.005),
-        uniform=lambda low, high: requested.append((low, high)) or 0.0,  # type: ignore[func-returns-value]
+        uniform=lambda low, high: ranges.append((low, high)) or 0.0,  # type: ignore[func-returns-value]
     )
     delayed.put(b"a", now=NOW)
 
-    assert requested == [(-0.005, 0.005)]
+    assert ranges == [(-0.005, 0.005)]
 
 
 def test_the_bandwidth_is_shared_by_all_connections_to_a_peer() -> None:

@@ -66,7 +66,7 @@ def stand_in(folder: Path, script: str) -> None:
 
 @pytest.mark.parametrize("setting", ["auto", "always"])
 @pytest.mark.parametrize(
-    ("script", "description"),
+    ("script", "reason"),
     [
         ("exec sleep 60", "nft did not answer within 0.2 s"),
         ("kill -9 $$", "nft was ended by signal 9"),
@@ -74,13 +74,13 @@ def stand_in(folder: Path, script: str) -> None:
     ids=["hangs", "is killed"],
 )
 def test_an_agent_whose_nft_gives_no_answer_does_not_start_with_open_ports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, description: str, setting: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str, setting: str
 ) -> None:
     stand_in(tmp_path, script)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(nft, "ANSWER_LIMIT_S", 0.2)
 
-    with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {description}.*start it again"):
+    with pytest.raises(Unreachable, match=rf"AGENT_CLOSES_PORTS: {reason}.*start it again"):
         load_config({"AGENT_CLOSES_PORTS": setting})
     assert load_config({"AGENT_CLOSES_PORTS": "never"}).open_ports_reason is not None
 

@@ -60,8 +60,8 @@ def test_a_trainer_tells_which_data_workers_it_has_lost(text: str, pids: tuple[i
 def test_a_lost_data_worker_is_out_of_memory_only_with_the_kernels_word_for_it(
     memory: MemoryEvidence, kind: FailureKind
 ) -> None:
-    reported = of_loader("(pid 12) is killed by signal: Killed.")
-    assert failure_of_data_workers(reported, memory=memory).kind is kind
+    failure = of_loader("(pid 12) is killed by signal: Killed.")
+    assert failure_of_data_workers(failure, memory=memory).kind is kind
 
 
 def of_loader(text: str) -> Failure:
@@ -115,21 +115,19 @@ def test_a_trainer_that_leaves_while_it_connects_blames_its_peers_and_not_the_jo
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
 @pytest.mark.parametrize(
-    "description",
+    "line",
     [
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "W0000 00:00:17 117 op_kernel.cc:18] OP_REQUIRES failed at mkl_util.h:848 :"
         " RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[60000,26,26,32]\nmore",
     ],
 )
-def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(
-    number: int, description: str
-) -> None:
-    failure = failure_of_exit(-number, memory=NOTHING, log_tail=f"before\n{description}\nafter")
+def test_a_crash_after_an_allocation_that_failed_is_out_of_memory(number: int, line: str) -> None:
+    failure = failure_of_exit(-number, memory=NOTHING, log_tail=f"before\n{line}\nafter")
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert "\n" not in failure.message
     assert failure_of_exit(-number, memory=NOTHING, log_tail="before").kind is FailureKind.KILLED
-    killed = failure_of_exit(-signal.SIGTERM, memory=NOTHING, log_tail=description)
+    killed = failure_of_exit(-signal.SIGTERM, memory=NOTHING, log_tail=line)
     assert killed.kind is FailureKind.KILLED
 
 

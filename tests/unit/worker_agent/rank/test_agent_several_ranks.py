@@ -262,10 +262,10 @@ def test_the_bytes_of_an_agent_are_the_mean_of_its_ranks_and_its_memory_all_of_t
 
 
 @pytest.mark.parametrize(
-    ("strategy", "reported"), [("mwms_ring", [0]), ("gossip", [0, 1]), ("ps_async", [0, 1])]
+    ("strategy", "processes"), [("mwms_ring", [0]), ("gossip", [0, 1]), ("ps_async", [0, 1])]
 )
 def test_the_steps_of_each_rank_are_told_where_they_do_not_step_together(
-    tmp_path: Path, strategy: str, reported: list[int]
+    tmp_path: Path, strategy: str, processes: list[int]
 ) -> None:
     spec = dataclasses.replace(COMMAND.spec, strategy=strategy, model="mlp")
     agent = connected(tmp_path, dataclasses.replace(COMMAND, spec=spec))
@@ -278,7 +278,7 @@ def test_the_steps_of_each_rank_are_told_where_they_do_not_step_together(
         )
         agent.say(process, steps)
     found = [body for body in agent.reports if isinstance(body, StepTimes)]
-    assert [body.process for body in found] == reported
+    assert [body.process for body in found] == processes
     assert {(body.times_s, body.begun_s >= 0) for body in found} == {((0.1, 0.2), True)}
     agent.close()
 
@@ -296,13 +296,13 @@ def test_updates_of_ranks_add_up_where_each_makes_its_own(strategy: str, expecte
 
 
 def test_staleness_is_that_of_all_ranks_and_their_times_are_means() -> None:
-    reported = ((2, 0.25, (1, 1)), (3, 0.75, (0, 1, 2)))
+    exchanges = ((2, 0.25, (1, 1)), (3, 0.75, (0, 1, 2)))
     results = [
         dataclasses.replace(
             RESULT,
             exchange=Exchange(update_count=n, push_s=push_s, pull_s=None, staleness_counts=counts),
         )
-        for n, push_s, counts in reported
+        for n, push_s, counts in exchanges
     ]
     exchange = result_of_ranks(results, is_synchronous=False).exchange
     assert exchange == Exchange(update_count=5, push_s=0.5, pull_s=None, staleness_counts=(1, 2, 2))

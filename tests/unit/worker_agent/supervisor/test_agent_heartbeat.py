@@ -147,16 +147,16 @@ def test_an_agent_that_nobody_answers_says_so_in_its_log(
     key = AgentKey(number=1, secret=bytes(KEY_BYTES)) if is_keyed else None
     agent.config = dataclasses.replace(agent.config, key=key)
 
-    def reported() -> list[str]:
+    def warnings() -> list[str]:
         return [r.getMessage() for r in caplog.records if "has not answered" in r.getMessage()]
 
     with farm.running():
         for _ in range(15):
             farm.clock.now_s += 1.0
             agent.turn()
-        assert reported() == []
+        assert warnings() == []
         for _ in range(15):
             farm.clock.now_s += 1.0
             agent.turn()
-    [line] = reported()
+    [line] = warnings()
     assert ("is not the one" if is_keyed else "which has no key") in line

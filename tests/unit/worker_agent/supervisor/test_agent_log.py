@@ -95,9 +95,9 @@ def test_a_bound_costs_no_other_place_and_no_change_of_state_its_line(
     for n in range(5000):
         logging.getLogger("farm.test").info("changed %d", n)
     logging.getLogger("farm.test").warning("of another place")
-    description = capsys.readouterr().err
-    assert description.count("INFO farm.test: changed") == 5000
-    assert "WARNING farm.test: of another place\n" in description
+    output = capsys.readouterr().err
+    assert output.count("INFO farm.test: changed") == 5000
+    assert "WARNING farm.test: of another place\n" in output
 
 
 def test_libraries_that_chatter_are_heard_only_from_warnings_on(

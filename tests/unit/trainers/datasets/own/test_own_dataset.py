@@ -65,7 +65,7 @@ def test_the_content_decides_and_not_how_it_is_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "claimed", "expected"),
+    ("digest", "claimed", "expected"),
     [
         ("8x8x3", "8x9x3", r"expected training images of shape \(60, 8, 9, 3\), got \(60, 8, 8, 3"),
         (":4:60:", ":3:60:", "expected labels from 0 to 2, got 0 to 3"),
@@ -73,9 +73,9 @@ def test_the_content_decides_and_not_how_it_is_packed(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_says_something_else_is_refused(
-    reported: str, claimed: str, expected: str, tmp_path: Path
+    digest: str, claimed: str, expected: str, tmp_path: Path
 ) -> None:
-    name = name_of(write_npz(tmp_path / MINE)).replace(reported, claimed)
+    name = name_of(write_npz(tmp_path / MINE)).replace(digest, claimed)
     with pytest.raises(DatasetMissing, match=expected):
         dataset(name).load((tmp_path,))
 

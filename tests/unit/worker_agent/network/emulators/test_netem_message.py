@@ -105,13 +105,13 @@ def test_a_rate_beyond_32_bits_is_told_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "description"), [(None, SAID_BY_TC), (1_250_000, SAID_BY_TC + RATE_BY_TC)]
+    ("rate", "options"), [(None, SAID_BY_TC), (1_250_000, SAID_BY_TC + RATE_BY_TC)]
 )
-def test_tc_itself_says_the_same(rate: int | None, description: bytes) -> None:
+def test_tc_itself_says_the_same(rate: int | None, options: bytes) -> None:
     queue = NetemQueue(
         delay_us=20_000, jitter_us=500, loss_ratio=0.001, limit=5167, rate_bytes_per_s=rate
     )
-    assert netem_options(queue) == description
+    assert netem_options(queue) == options
 
 
 def test_a_queue_goes_to_its_place_and_replaces_nobody_elses() -> None:
