@@ -47,9 +47,9 @@ class ScriptRun:
     def end(self) -> Ended:
         """Read all marks, then wait for the script."""
         with os.fdopen(self.read_end) as pipe:
-            reported = [json.loads(line) for line in pipe]
+            lines = [json.loads(line) for line in pipe]
         status = self.process.wait(TIME_LIMIT_S)
-        return Ended(status, (self.folder / "stdout").read_text(), self.error(), reported)
+        return Ended(status, (self.folder / "stdout").read_text(), self.error(), lines)
 
 
 def write_script(folder: Path, text: str, name: str = "train.py") -> Path:

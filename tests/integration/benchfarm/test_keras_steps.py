@@ -58,13 +58,11 @@ def test_each_training_batch_of_fit_is_a_mark(tmp_path: Path) -> None:
     for mark in (ended.marks[0], ended.marks[-1]):
         assert mark["loss"] > 0
     # Two epochs of each `fit`, after five batches each; that of validation is no training step.
-    assert [
-        reported for mark in ended.reported for reported in mark if reported in ("mark", "epoch")
-    ] == [
+    assert [key for mark in ended.reported for key in mark if key in ("mark", "epoch")] == [
         *(["mark"] * 5 + ["epoch"]) * 2,
         *["mark"] * 3,
     ]
-    for epoch in (reported["epoch"] for reported in ended.reported if "epoch" in reported):
+    for epoch in (line["epoch"] for line in ended.reported if "epoch" in line):
         assert epoch["loss"] > 0
         assert epoch["val_loss"] > 0
         assert 0 <= epoch["accuracy"] <= 1

@@ -381,5 +381,5 @@ def test_keras_of_former_generations_is_watched_once(tmp_path: Path) -> None:
     assert ended.numbers() == [1, 2, 3, 4, 5, 6]
     read = [mark["loss"] for mark in ended.marks]
     assert [read[0], read[1], read[5]] == [0.5, None, 0.5]
-    epochs = [reported["epoch"] for reported in ended.reported if "epoch" in reported]
+    epochs = [line["epoch"] for line in ended.reported if "epoch" in line]
     assert epochs == [{"loss": 0.5, "val_loss": 0.25, "accuracy": 0.75}] * 2

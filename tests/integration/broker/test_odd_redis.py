@@ -126,21 +126,21 @@ def test_the_doctor_tells_a_full_broker_from_an_absent_scheduler(
         add_agent(session, heartbeat_at=dt.datetime.now(dt.UTC))
         job_id = add_job(session)
 
-    def description() -> tuple[str, str, str]:
+    def reasons() -> tuple[str, str, str]:
         checks = json.loads(farm.run("doctor", "--json").stdout)["checks"]
         what = {check["name"]: str(check["findings"]) for check in checks}
         why = farm.json("job", str(job_id))["waits_because"]
         return what["broker"], what["scheduler"], why
 
-    _, scheduler, why = description()
+    _, scheduler, why = reasons()
     assert "no scheduler runs" in scheduler
     assert "no scheduler runs" in why
     with broker.client() as client:
         client.config_set("maxmemory", 1)
-        full, scheduler, why = description()
+        full, scheduler, why = reasons()
         client.config_set("maxmemory", 0)
         client.set(REPORTS_QUEUE, "of another program")
-        foreign, _, _ = description()
+        foreign, _, _ = reasons()
     assert "it takes no messages: command not allowed when used memory > 'maxmemory'" in full
     assert "no scheduler runs" not in scheduler
     assert "it is not known whether one runs: the broker takes no health records" in scheduler

@@ -75,7 +75,7 @@ def test_messages_and_questions_go_through_verified_tls(broker: TlsRedisServer) 
 
 @pytest.mark.parametrize("use", [send_and_drop, check_broker])
 @pytest.mark.parametrize(
-    ("what", "reported"),
+    ("what", "message"),
     [
         ("another authority's", r"certificate that is not trusted \(self-signed .*ssl_ca_certs="),
         ("another host's", r"not trusted \(.*not valid for 'localhost'\): .*its host"),
@@ -89,7 +89,7 @@ def test_neither_celery_nor_redis_py_speaks_to_a_broker_that_does_not_prove_itse
     stranger: Authority,
     authority: Authority,
     what: str,
-    reported: str,
+    message: str,
     use: object,
 ) -> None:
     made = stranger.issue("client")
@@ -101,7 +101,7 @@ def test_neither_celery_nor_redis_py_speaks_to_a_broker_that_does_not_prove_itse
         "a stranger's certificate of ours": broker.url_of("", with_certificate=False)
         + f"&ssl_certfile={made.file}&ssl_keyfile={made.key}",
     }[what]
-    with pytest.raises(Unreachable, match=reported) as refused:
+    with pytest.raises(Unreachable, match=message) as refused:
         use(url)  # type: ignore[operator] # either of both
     assert "\n" not in str(refused.value)
 

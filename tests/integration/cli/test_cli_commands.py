@@ -242,9 +242,9 @@ def test_status_of_a_sweep_shows_what_it_measured(farm: FarmCommand, engine: sa.
         add_measurement(session, "of another sweep", step_time_s=0.0123)
     shown = farm.text("status", "measured")
     assert lacking(shown, "2 measurements", "1 of this sweep", "1 of other sweeps") == []
-    [reported] = farm.json("status", "measured")["recommended"]
-    assert reported["recommended"]["world_size"] == 1
-    assert (reported["own_measurement_count"], reported["other_measurement_count"]) == (1, 1)
+    [recommended] = farm.json("status", "measured")["recommended"]
+    assert recommended["recommended"]["world_size"] == 1
+    assert (recommended["own_measurement_count"], recommended["other_measurement_count"]) == (1, 1)
 
 
 def test_status_shows_what_was_measured_without_prices_too(
@@ -268,10 +268,10 @@ def test_status_measures_the_cells_that_pages_show(farm: FarmCommand, engine: sa
         for job_id in add_sweep(session, *specs, name="lengths"):
             session.get_one(JobRow, job_id).state = JobState.SUCCEEDED
             add_measurement(session, f"job {job_id}", job_id=job_id)
-    reported = farm.json("status", "lengths")
-    assert [(one["steps"], one["run_count"]) for one in reported["measured"]] == [(10, 2), (300, 2)]
-    assert [one["repetition_count"] for one in reported["cells"]] == [2, 2]
-    assert [one["jobs_by_state"]["succeeded"] for one in reported["cells"]] == [2, 2]
+    answer = farm.json("status", "lengths")
+    assert [(one["steps"], one["run_count"]) for one in answer["measured"]] == [(10, 2), (300, 2)]
+    assert [one["repetition_count"] for one in answer["cells"]] == [2, 2]
+    assert [one["jobs_by_state"]["succeeded"] for one in answer["cells"]] == [2, 2]
 
 
 @pytest.mark.usefixtures("waiting")
@@ -374,8 +374,8 @@ def test_a_sweep_is_paused_and_goes_on(farm: FarmCommand, engine: sa.Engine) -> 
     assert farm.text("pause", "try") == "sweep 1 is paused\n"
     assert farm.text("pause", "1") == "sweep 1 is paused already\n"
     assert farm.text("status").splitlines()[1].split()[:3] == ["1", "try", "paused"]
-    reported = farm.text("status", "try").splitlines()[0]
-    assert reported == "sweep 1 try: 0 of 1 job done, paused"
+    line = farm.text("status", "try").splitlines()[0]
+    assert line == "sweep 1 try: 0 of 1 job done, paused"
     assert farm.json("status", "try")["sweep"]["is_paused"] is True
     with reading(engine) as session:
         assert waiting_jobs(session, now=NOW) == []
@@ -394,14 +394,14 @@ def test_a_sweep_over_its_budget_says_so_and_goes_on_with_another(
         sweep.budget_machine_s = 1800.0
         token = add_attempt(session, done, state=AttemptState.SUCCEEDED)
         session.get_one(AttemptRow, token).leased_at = NOW - seconds(3600)
-    reported = farm.text("status", "try").splitlines()
-    assert "budget: 0.5 machine hours, 1 machine hour spent" in reported
+    lines = farm.text("status", "try").splitlines()
+    assert "budget: 0.5 machine hours, 1 machine hour spent" in lines
     with writing(engine) as session:
         use_up_budgets(session, [1], now=NOW)
     assert farm.text("status").splitlines()[1].split()[:4] == ["1", "try", "over", "budget"]
-    reported = farm.text("status", "try").splitlines()
-    assert reported[0] == "sweep 1 try: 1 of 2 jobs done, over budget"
-    assert "job 2: its sweep's budget of 0.5 machine hours is used up" in reported
+    lines = farm.text("status", "try").splitlines()
+    assert lines[0] == "sweep 1 try: 1 of 2 jobs done, over budget"
+    assert "job 2: its sweep's budget of 0.5 machine hours is used up" in lines
     shown = farm.json("status", "try")
     assert shown["sweep"]["is_budget_used_up"] is True
     assert (shown["sweep"]["budget_machine_s"], shown["spent_machine_s"]) == (1800.0, 3600.0)

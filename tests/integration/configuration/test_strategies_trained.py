@@ -61,15 +61,15 @@ def test_a_strategy_trains_and_sends_what_its_theory_says(
     job = job_of(strategy)
     with gang(job, tmp_path) as trainers:
         ended = results(trainers)[: job.world_size]
-        reported = trainers[0].seen(Started)[0]
+        begun = trainers[0].seen(Started)[0]
     assert ended[0].val_accuracy_ratio is not None
     assert all(math.isfinite(result.train_loss or math.nan) for result in ended)
     sent = sum(result.payload_tx_bytes or 0 for result in ended) / len(ended)
     # The last steps may be fewer than it takes until the next average.
     every = job.steps_between_averages
     step_count = ended[0].window_step_count // every * every
-    assert reported.gradient_bytes is not None
-    traffic = strategy.traffic(gang_shape(spec_values(job)), reported.gradient_bytes)
+    assert begun.gradient_bytes is not None
+    traffic = strategy.traffic(gang_shape(spec_values(job)), begun.gradient_bytes)
     partial_count = ended[0].window_step_count - ended[0].timed_step_count
     missing = partial_count * (1 - 294 / 381) if traffic.is_by_examples else 0
     expected = traffic.bytes * (step_count - missing)

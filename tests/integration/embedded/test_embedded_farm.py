@@ -79,19 +79,19 @@ class Up:
         wanted = "\0".join((sys.executable, "-P", "-m", "farm.cli.main", "run", "scheduler", ""))
         return [p for p in self.processes() if _command_line(p) == wanted.encode()]
 
-    def description(self) -> str:
+    def output_text(self) -> str:
         return self.output.read_text()
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + _DEADLINE_S
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.description()}"
+            assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.output_text()}"
             time.sleep(0.05)
 
     def wait_until_up(self) -> str:
         """Return the dashboard's address."""
-        self.wait_until(lambda: "Dashboard: " in self.description(), "the dashboard's address")
-        return self.description().partition("Dashboard: ")[2].split()[0]
+        self.wait_until(lambda: "Dashboard: " in self.output_text(), "the dashboard's address")
+        return self.output_text().partition("Dashboard: ")[2].split()[0]
 
     def _command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-P", "-m", "farm.cli.main", *arguments]
@@ -194,9 +194,9 @@ def test_ctrl_c_while_the_farm_starts_leaves_nothing(up: Up, process_count: int)
     process.send_signal(signal.SIGINT)
     ended_with = process.wait(timeout=_DEADLINE_S)
     # The last of its processes starts when it is all but up, and may be seen when it is.
-    assert ended_with == (0 if "Dashboard: " in up.description() else 130)
+    assert ended_with == (0 if "Dashboard: " in up.output_text() else 130)
     assert up.processes() == []
-    assert "Traceback" not in up.description()
+    assert "Traceback" not in up.output_text()
 
 
 def test_a_killed_farm_leaves_nothing_and_starts_again(up: Up) -> None:
@@ -221,7 +221,7 @@ def test_a_killed_scheduler_is_reported_and_started_again(up: Up) -> None:
     (first,) = up.schedulers()
     os.kill(first, signal.SIGKILL)
     up.wait_until(
-        lambda: "scheduler was ended by signal 9; starting it again" in up.description(), "it"
+        lambda: "scheduler was ended by signal 9; starting it again" in up.output_text(), "it"
     )
     up.wait_until(lambda: up.schedulers() not in ([], [first]), "a new scheduler")
     process.send_signal(signal.SIGINT)

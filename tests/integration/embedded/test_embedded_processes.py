@@ -198,8 +198,8 @@ def test_what_is_left_of_a_dead_childs_group_ends_with_it(tmp_path: Path, mark: 
 def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
     tmp_path: Path, mark: str
 ) -> None:
-    description: list[str] = []
-    supervisor = ProcessSupervisor(description.append)
+    lines: list[str] = []
+    supervisor = ProcessSupervisor(lines.append)
     child = LoggedProcess(
         _program(tmp_path, "print('I fall'); raise SystemExit(3)"), log_dir=tmp_path
     )
@@ -208,11 +208,11 @@ def test_a_child_that_dies_is_reported_with_its_log_and_started_again(
 
     def check_processes() -> bool:
         supervisor.check()
-        return len(description) == 2
+        return len(lines) == 2
 
     _until(check_processes, "two reports")
-    assert description[0].startswith("program-0 ended with status 3; starting it again in 1 s")
-    assert "I fall" in description[0]
+    assert lines[0].startswith("program-0 ended with status 3; starting it again in 1 s")
+    assert "I fall" in lines[0]
     supervisor.stop()
 
 

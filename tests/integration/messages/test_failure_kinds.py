@@ -74,12 +74,12 @@ def test_a_failure_is_told_by_the_command_and_on_the_page(
     gang: TwoAgents, kind: FailureKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(gang, kind)
-    reported = f"rank 1 on b: {REASON}"
+    message = f"rank 1 on b: {REASON}"
     farm = FarmCommand(gang.engine, tmp_path / "home", monkeypatch)
-    assert reported in " ".join(farm.text("job", "1").split())
+    assert message in " ".join(farm.text("job", "1").split())
     assert farm.json("job", "1")["job"]["failure_kind"] == kind.value
     page = client_of(gang.engine).get("/jobs/1").get_data(as_text=True)
-    assert reported in html.unescape(page)
+    assert message in html.unescape(page)
 
 
 def test_a_rank_that_said_nothing_is_to_blame_and_its_agent_is_avoided(gang: TwoAgents) -> None:

@@ -96,7 +96,7 @@ def states(engine: sa.Engine) -> list[tuple[DeliveryState, int]]:
 
 
 @pytest.mark.parametrize(
-    ("state", "kind", "description"),
+    ("state", "kind", "text"),
     [
         (JobState.SUCCEEDED, "sweep.finished", "sweep 1, mine: 1 of 1 job succeeded"),
         (JobState.FAILED, "sweep.failed", "sweep 1, mine: 0 of 1 job succeeded, 1 failed"),
@@ -104,7 +104,7 @@ def states(engine: sa.Engine) -> list[tuple[DeliveryState, int]]:
     ],
 )
 def test_the_end_of_a_sweep_is_told_once_and_signed(
-    engine: sa.Engine, receiver: Receiver, state: JobState, kind: str, description: str
+    engine: sa.Engine, receiver: Receiver, state: JobState, kind: str, text: str
 ) -> None:
     ended_sweep(engine, receiver.address, state=state)
     clock = Clock()
@@ -116,7 +116,7 @@ def test_the_end_of_a_sweep_is_told_once_and_signed(
     [(headers, body)] = receiver.received
     [message] = receiver.messages
     assert (message["type"], message["timestamp"]) == (kind, NOW.isoformat())
-    assert message["data"]["text"] == description
+    assert message["data"]["text"] == text
     assert message["data"]["jobs_by_state"][state.value] == 1
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     digest = hmac.new(b"k" * 32, signed, hashlib.sha256).digest()
@@ -163,8 +163,8 @@ def test_a_receiver_that_is_down_gets_every_message_once_it_is_back(engine: sa.E
         clock.go_on(80)  # as long as it was left alone last
         sender.turn()
         sender.turn()
-        reported = [message["data"]["sweep_name"] for message in receiver.messages]
-    assert sorted(reported) == [f"sweep {number}" for number in range(5)]
+        names = [message["data"]["sweep_name"] for message in receiver.messages]
+    assert sorted(names) == [f"sweep {number}" for number in range(5)]
     assert {state for state, _ in states(engine)} == {DeliveryState.DELIVERED}
 
 
@@ -180,9 +180,9 @@ def test_a_refused_message_is_sent_again_and_holds_no_other_up(
     sender = Sender(engine, clock, addresses=[receiver.address])
     sender.turn()
     with reading(engine) as session:
-        description = {one.subject: one.last_said for one in list_deliveries(session, limit=10)}
-    assert description["sweep 1"] == "500 Internal Server Error"
-    assert description["sweep 2"] == "302 Found: redirects are not followed"
+        outcomes = {one.subject: one.last_said for one in list_deliveries(session, limit=10)}
+    assert outcomes["sweep 1"] == "500 Internal Server Error"
+    assert outcomes["sweep 2"] == "302 Found: redirects are not followed"
     clock.go_on(5)
     sender.turn()
     ids = [headers["webhook-id"] for headers, _ in receiver.received]
@@ -260,8 +260,8 @@ def test_a_receiver_that_is_gone_gets_no_more_messages(
     assert len(receiver.received) == 1
     assert "410 Gone: nothing is sent there any more" in caplog.text
     with reading(engine) as session:
-        description = {one.last_said for one in list_deliveries(session, limit=10)}
-    assert description == {"410 Gone: nothing is sent there any more", "its address was removed"}
+        outcomes = {one.last_said for one in list_deliveries(session, limit=10)}
+    assert outcomes == {"410 Gone: nothing is sent there any more", "its address was removed"}
     receiver.answer = lambda number: 200  # it is wanted once more
     ended_sweep(engine, receiver.address, name="new")
     sender.turn()
@@ -269,7 +269,7 @@ def test_a_receiver_that_is_gone_gets_no_more_messages(
 
 
 @pytest.mark.parametrize(
-    ("status", "requested", "pause_s"),
+    ("status", "retry_after", "pause_s"),
     [
         (429, "90", 90),
         (503, "Sun, 01 Mar 2026 12:01:30 GMT", 90),
@@ -280,11 +280,11 @@ def test_a_receiver_that_is_gone_gets_no_more_messages(
     ],
 )
 def test_an_overloaded_receiver_is_left_alone_for_as_long_as_it_asks(
-    engine: sa.Engine, receiver: Receiver, status: int, requested: str | None, pause_s: int
+    engine: sa.Engine, receiver: Receiver, status: int, retry_after: str | None, pause_s: int
 ) -> None:
     assert dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC) == NOW
     receiver.answer = lambda number: status if number == 1 else 200
-    receiver.retry_after = requested
+    receiver.retry_after = retry_after
     for name in ("first", "second"):
         ended_sweep(engine, receiver.address, name=name)
     clock = Clock()

@@ -47,12 +47,12 @@ def test_a_message_arrives_at_a_service_and_again_after_a_failure(
     clock.go_on(10)
     sender.turn()
     assert states(engine) == [(DeliveryState.DELIVERED, 2)]
-    description = receiver.messages[-1]
-    assert (description["topic"], description["title"]) == (
+    message = receiver.messages[-1]
+    assert (message["topic"], message["title"]) == (
         "s3cret-topic",
         "Benchfarm: sweep.finished",
     )
-    assert description["message"] == "sweep 1, mine: 1 of 1 job succeeded"
+    assert message["message"] == "sweep 1, mine: 1 of 1 job succeeded"
 
 
 def test_a_name_mentions_nobody_and_hides_no_link(receiver: Receiver) -> None:
@@ -60,9 +60,9 @@ def test_a_name_mentions_nobody_and_hides_no_link(receiver: Receiver) -> None:
     text = "sweep 1, @everyone <!channel> <https://bad.example|ours>"
     outcome = send_by_service(address, parse_allowed("127.0.0.0/8"), title="t", text=text)
     assert outcome.is_delivered
-    [description] = receiver.messages
-    assert description["message"].startswith("sweep 1, ")
-    assert not set("@<>") & set(description["message"])
+    [message] = receiver.messages
+    assert message["message"].startswith("sweep 1, ")
+    assert not set("@<>") & set(message["message"])
 
 
 def test_a_service_is_not_followed_to_another_place(engine: sa.Engine, receiver: Receiver) -> None:

@@ -164,10 +164,10 @@ def test_neither_who_looks_nor_who_has_ended_is_found(tmp_path: Path) -> None:
     environ = {**os.environ, _NAME: value}
     with _started("/bin/true", environ=environ) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        description = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", look], env=environ, capture_output=True, check=True, text=True
         )
-    assert description.stdout == "[]\n"
+    assert done.stdout == "[]\n"
 
 
 def test_a_process_with_an_odd_name_and_no_environment_hides_nobody(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_the_newest_version_is_meant_and_older_ones_are_mentioned(
 ) -> None:
     ids, warnings = ask(versions, script=name)
     assert ids == {3, 4}
-    [description] = [text for text in warnings if OLD in text]
-    assert NEW in description
+    [warning] = [text for text in warnings if OLD in text]
+    assert NEW in warning
 
 
 def test_a_name_that_two_folders_have_is_not_guessed(versions: sa.Engine) -> None:
@@ -115,14 +115,14 @@ def client(engine: sa.Engine) -> FlaskClient:
 
 
 def test_the_api_and_its_page_answer_alike(versions: sa.Engine, client: FlaskClient) -> None:
-    requested = "script=src/train.py&global_batch_size=64"
-    answer = client.get(f"/api/v1/recommendation?{requested}")
+    query = "script=src/train.py&global_batch_size=64"
+    answer = client.get(f"/api/v1/recommendation?{query}")
     assert answer.status_code == 200
     assert answer.get_json()["recommended"]["world_size"] == 2
-    assert client.get(f"/advice?{requested}").status_code == 200
+    assert client.get(f"/advice?{query}").status_code == 200
     absent = client.get("/api/v1/recommendation?script=other.py&global_batch_size=64")
     assert absent.status_code == 404
-    both = client.get(f"/api/v1/recommendation?{requested}&model=mlp")
+    both = client.get(f"/api/v1/recommendation?{query}&model=mlp")
     assert (both.status_code, both.get_json()["field"]) == (400, "script")
 
 
@@ -130,10 +130,10 @@ def test_the_commands_answer_alike(
     versions: sa.Engine, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     farm = FarmCommand(versions, tmp_path / "home", monkeypatch)
-    description = farm.text(
+    output = farm.text(
         "recommend", "--script", "src/train.py", "--global-batch-size", "64", "--json"
     )
-    assert NEW in description
+    assert NEW in output
     planned = farm.run("plan", "--script", "src/train.py", "--script-sha256", OLD)
     assert OLD in planned.output
     assert NEW in planned.output  # as the version that is left out

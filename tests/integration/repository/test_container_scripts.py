@@ -58,10 +58,10 @@ def _said(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_each_container_is_another_agent(start: Start, slots: Path) -> None:
-    description = [_said(start()) for _ in range(3)]
+    agents = [_said(start()) for _ in range(3)]
 
-    assert [name for name, *_ in description] == ["agent-1", "agent-2", "agent-3"]
-    for name, _, state, key in description:
+    assert [name for name, *_ in agents] == ["agent-1", "agent-2", "agent-3"]
+    for name, _, state, key in agents:
         assert (state, key) == (f"{slots}/{name}/state", f"{slots}/{name}/key")
 
 

@@ -76,7 +76,7 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
         add_agent(session, agent_id, facts=agent_facts(machine_id=f"machine of {agent_id}"))
     token = add_attempt(session, job_id, agents, state=AttemptState.RUNNING, phase=RankPhase.ENDED)
     for rank in range(2):
-        reported = {
+        bodies = {
             "prepared": Prepared(
                 address=RankAddress(
                     rank=rank, host="127.0.0.1", probe_port=1, trainer_ports=(20 + rank,)
@@ -96,7 +96,7 @@ def _gang(session: Session, index: int, job_id: int, failure: Failure | None) ->
             ),
         }
         row = session.get_one(RankRow, (token, rank))
-        for column, body in reported.items():
+        for column, body in bodies.items():
             setattr(row, column, to_json(body))
         row.ended_at, row.control_s = LATER, 1.0
         samples = [Sample(tick=tick, cpu_ratio=(index + 1) / 10) for tick in range(3)]
@@ -136,8 +136,8 @@ def test_a_script_that_trains_to_its_end_makes_as_many_steps_on_every_rank(
         assert attempt.state is AttemptState(state)
         if steps is None:
             assert attempt.failure_kind == FailureKind.TRAINER_RAISED.value
-            description = session.scalars(select(JobRow.reason)).one()
-            assert "got 3 timed ones on rank 0 and 2 on rank 1" in (description or "")
+            reason = session.scalars(select(JobRow.reason)).one()
+            assert "got 3 timed ones on rank 0 and 2 on rank 1" in (reason or "")
 
 
 def test_ranks_out_of_step_are_all_timed_though_one_agent_has_several(engine: sa.Engine) -> None:

@@ -44,8 +44,8 @@ def test_the_gangs_at_work_are_told_with_their_age(engine: sa.Engine) -> None:
         add_attempt(session, job_id, agents, state=AttemptState.RUNNING)
         add_agent(session, "c")
         job = session.get_one(JobRow, job_id)
-        reported = gangs_at_work(session, now=NOW + seconds(5), expected_s={job.cell_hash: 9.0})
-    assert reported == [
+        gangs = gangs_at_work(session, now=NOW + seconds(5), expected_s={job.cell_hash: 9.0})
+    assert gangs == [
         GangAtWork(sweep_id=job.sweep_id, agent_ids=("a", "b"), age_s=5.0, expected_s=9.0)
     ]
 
@@ -77,7 +77,7 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
 
 
 @pytest.mark.parametrize(
-    ("network", "requested"),
+    ("network", "fields"),
     [
         (UNTOUCHED, {}),
         (UNTOUCHED, {"network": NetworkProfile(), "emulator": TCP_PROXY}),
@@ -89,13 +89,13 @@ def test_a_round_starts_the_longer_job_and_remembers_when(engine: sa.Engine) -> 
     ],
 )
 def test_a_gang_is_expected_to_take_what_the_same_gang_took(
-    engine: sa.Engine, network: str, requested: dict[str, Any]
+    engine: sa.Engine, network: str, fields: dict[str, Any]
 ) -> None:
     """Whatever made the conditions of the network, or did not have to."""
-    requested = dict(requested)
-    if delay_s := requested.pop("delay", None):
-        requested["network"] = NetworkProfile(one_way_delay_s=delay_s)
-    gang = job_spec(strategy="mwms_ring", world_size=2, **requested)
+    fields = dict(fields)
+    if delay_s := fields.pop("delay", None):
+        fields["network"] = NetworkProfile(one_way_delay_s=delay_s)
+    gang = job_spec(strategy="mwms_ring", world_size=2, **fields)
     cache = RecommenderCache(Fits(FakeStepTimes.fit))
     with writing(engine) as session:
         job_id = add_job(session, gang)
@@ -115,9 +115,9 @@ def test_a_gang_is_expected_to_take_what_the_same_gang_took(
                 step_time_s=0.1,
             )
     with reading(engine) as session:
-        reported = expected(session, [gang], prices=Prices(), cache=cache)
+        found = expected(session, [gang], prices=Prices(), cache=cache)
         lengths_s = predicted_lengths_s(session, {gang.cell_hash: gang}, cache=cache)
-    assert reported.unknown == {}
+    assert found.unknown == {}
     assert lengths_s == pytest.approx({gang.cell_hash: 33.0})
 
 

@@ -129,8 +129,8 @@ def test_mlflow_shows_a_sweep(
     assert gang.data.tags["benchfarm.flags"] == "steal"
     assert gang.data.tags["benchfarm.version"] == "0.1.0"
 
-    requested = {"strategy": "mwms_ring", "world_size": "2", "one_way_delay_ms": "20.0"}
-    assert requested.items() <= gang.data.params.items()
+    parameters = {"strategy": "mwms_ring", "world_size": "2", "one_way_delay_ms": "20.0"}
+    assert parameters.items() <= gang.data.params.items()
     assert "bandwidth_mbit_per_s" not in gang.data.params
     assert history(server, gang, "step_time_s") == [(0, at(60), 0.25)]
 

@@ -47,9 +47,9 @@ def test_tensorboard_reads_a_sweep(engine: sa.Engine, farm: FarmCommand, tmp_pat
     from tensorboard.plugins.hparams import metadata
 
     content = gang.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
-    requested = metadata.parse_session_start_info_plugin_data(content).hparams
-    assert requested["strategy"].string_value == "mwms_ring"
-    assert requested["world_size"].number_value == 2
+    parameters = metadata.parse_session_start_info_plugin_data(content).hparams
+    assert parameters["strategy"].string_value == "mwms_ring"
+    assert parameters["world_size"].number_value == 2
 
 
 def test_a_second_export_changes_no_file(

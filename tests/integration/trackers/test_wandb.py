@@ -52,9 +52,9 @@ def test_a_folder_for_wandb_has_a_sweep(
     read = list(records(of_gang))
     [run] = [record.run for record in read if record.HasField("run")]
     assert (run.display_name, run.run_group) == (f"job {gang_id}", NAME)
-    requested = items(run.config.update)
-    assert (requested["strategy"], requested["one_way_delay_ms"]) == ("mwms_ring", 20)
-    assert requested["benchfarm.flags"] == "steal"
+    config = items(run.config.update)
+    assert (config["strategy"], config["one_way_delay_ms"]) == ("mwms_ring", 20)
+    assert config["benchfarm.flags"] == "steal"
 
     history = [items(record.history.item) for record in read if record.HasField("history")]
     assert rows_with(history, "step", "step/time_s") == [

@@ -142,14 +142,14 @@ def test_every_operation_of_the_api_has_a_method(
 
     paths = api_document()["paths"]
     expected = {(method.upper(), path) for path, found in paths.items() for method in found}
-    requested = {
+    called = {
         (method, path)
         for method, actual in passed[0].requests
         for path in paths
         if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", path), actual)
         and not (path.endswith("{sweep_id}") and actual.endswith("/preview"))
     }
-    assert requested == expected
+    assert called == expected
 
 
 def test_a_sweep_names_who_gets_a_message(
@@ -160,8 +160,8 @@ def test_a_sweep_names_who_gets_a_message(
     path = tmp_path / "sweep.toml"
     path.write_text(f'notify = "{own}"\n{SWEEP_TOML}')
     sweep = farm.submit(path, notify=[another])
-    reported = ["https://1.1.1.1/...", "https://1.0.0.1/..."]
-    assert [one["address"] for one in sweep.notify] == reported
+    masked = ["https://1.1.1.1/...", "https://1.0.0.1/..."]
+    assert [one["address"] for one in sweep.notify] == masked
     with reading(engine) as session:
         targets = session.scalars(select(NotificationTarget).order_by(NotificationTarget.id)).all()
     assert [one.address for one in targets] == [own, another]
@@ -646,8 +646,8 @@ def test_many_pages_are_read_as_one_list(connected: Connect) -> None:
     farm = connected()
     ids = [farm.submit(SWEEP).id for _ in range(3)]
     assert [sweep.id for sweep in farm.sweeps()] == ids[::-1]
-    requested = farm.submit({**SWEEP, "repetitions": 300})
-    jobs = requested.jobs
+    large = farm.submit({**SWEEP, "repetitions": 300})
+    jobs = large.jobs
     assert len(jobs) == 600
     assert len({job.id for job in jobs}) == 600
 
@@ -764,13 +764,13 @@ def test_an_answer_draws_itself_as_sure_as_it_is(engine: sa.Engine, connected: C
     advice = wait_until(predicted, "there are predictions")
     shown = advice._repr_html_()
     assert advice["recommended"] is not None
-    description = (
+    parts = (
         f"Recommended: {advice.headline}",
         *advice["cautions"],
         *advice["warnings"],
         "<table>",
     )
-    assert all(part in html.unescape(shown) for part in description)
+    assert all(part in html.unescape(shown) for part in parts)
     assert advice.options().shape[0] == len(advice["options"])
     axes = advice.plot()
     assert axes.get_title() == f"Recommended: {advice.headline}"

@@ -82,14 +82,14 @@ def test_a_page_leads_to_the_next_until_there_is_none(
 
 def test_a_link_to_another_host_is_followed_here(engine: sa.Engine, connected: Connect) -> None:
     job_id = _job_with(engine, ranks=1, seconds=3)
-    requested: list[str] = []
+    hosts: list[str] = []
 
     class Misleading(httpx.BaseTransport):
         def __init__(self, server: httpx.BaseTransport) -> None:
             self._server = server
 
         def handle_request(self, request: httpx.Request) -> httpx.Response:
-            requested.append(request.url.host)
+            hosts.append(request.url.host)
             answer = self._server.handle_request(request)
             if "Link" in answer.headers:
                 answer.headers["Link"] = answer.headers["Link"].replace("</", "<http://other/", 1)
@@ -97,7 +97,7 @@ def test_a_link_to_another_host_is_followed_here(engine: sa.Engine, connected: C
 
     job = connected(between=Misleading).job(job_id)
     assert sum(batch.num_rows for batch in job.sample_batches(limit=2)) == 3
-    assert set(requested) == {"127.0.0.1"}
+    assert set(hosts) == {"127.0.0.1"}
 
 
 def test_pages_stay_with_the_attempt_that_the_first_is_of(

@@ -35,15 +35,15 @@ def farm(engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_split_is_scored(farm: FarmCommand, tmp_path: Path) -> None:
     report = tmp_path / "report"
-    reported = farm.json(
+    answer = farm.json(
         *("evaluate", "--origin", "mine", "--predictor", "physical", "--no-few-shot"),
         *("--split", "random", "--split", "batch", "--split", "delay", "--report", str(report)),
         *("--jobs", "1"),
     )
-    by_split = {score["split"]: score for score in reported["splits"]}
+    by_split = {score["split"]: score for score in answer["splits"]}
     assert list(by_split) == ["random", "batch", "delay", "all that leave one out"]
     random = by_split["random"]
-    assert random["errors"]["answered_count"] == reported["observation_count"] == 27
+    assert random["errors"]["answered_count"] == answer["observation_count"] == 27
     assert random["errors"]["median_ratio"] < 0.2
     assert random["unseen_choices"]["choice_count"] == 12
     assert random["choices"]["choice_count"] > 12
@@ -63,17 +63,17 @@ def test_a_script_is_asked_for_by_its_name(farm: FarmCommand, tmp_path: Path) ->
         (tmp_path / f"{number}.csv").write_text(own)
         farm.json("import", "table", str(tmp_path / f"{number}.csv"), "--origin", "scripts")
     (tmp_path / "requested.csv").write_text("world_size,global_batch_size\n2,64\n")
-    requested = ("predict", str(tmp_path / "requested.csv"), "--origin", "scripts")
-    [known] = farm.json(*requested, "--script", "train.py")["items"]
+    command = ("predict", str(tmp_path / "requested.csv"), "--origin", "scripts")
+    [known] = farm.json(*command, "--script", "train.py")["items"]
     assert known["basis"] == "measured"
-    [of_first] = farm.json(*requested, "--script", "train.py", "--script-sha256", "aaaa")["items"]
+    [of_first] = farm.json(*command, "--script", "train.py", "--script-sha256", "aaaa")["items"]
     assert set(known["measurement_ids"]).isdisjoint(of_first["measurement_ids"])
-    reported = farm.json(
+    answer = farm.json(
         *("evaluate", "--origin", "scripts", "--predictor", "physical", "--no-few-shot"),
         *("--split", "random", "--script", "train.py", "--jobs", "1"),
     )
-    assert reported["model"] == f"script:train.py@{'b' * 12}"
-    assert "expected --script" in farm.refusal(*requested, "--parameter", "hidden=1", status=2)
+    assert answer["model"] == f"script:train.py@{'b' * 12}"
+    assert "expected --script" in farm.refusal(*command, "--parameter", "hidden=1", status=2)
 
 
 def test_a_report_stays_in_its_folder_whatever_the_origin_is_called(
@@ -130,12 +130,12 @@ def _workers(pid: int) -> list[psutil.Process]:
 
 
 def test_after_few_measurements_planned_and_at_random(farm: FarmCommand) -> None:
-    reported = farm.json(
+    answer = farm.json(
         *("evaluate", "--origin", "mine", "--predictor", "physical", "--split", "batch"),
         "--quick",
     )
-    assert {score["split"] for score in reported["splits"]} == {"batch"}
-    tried = {(score["measurement_count"], score["is_planned"]) for score in reported["few_shots"]}
+    assert {score["split"] for score in answer["splits"]} == {"batch"}
+    tried = {(score["measurement_count"], score["is_planned"]) for score in answer["few_shots"]}
     assert tried == {(count, way) for count in (6, 10, 12, 15, 20) for way in (True, False)}
 
 

@@ -48,9 +48,9 @@ def measured(engine: sa.Engine) -> None:
 @pytest.mark.usefixtures("measured")
 def test_a_plan_is_a_sweep_that_submit_takes(farm: FarmCommand, tmp_path: Path) -> None:
     file = tmp_path / "next.toml"
-    requested = ("--model", "small_cnn", "--one-way-delays-ms", "0,20", "--next", "3")
-    description = farm.text("plan", *requested, "--out", str(file))
-    assert description == f"3 measurements in {file}: farm submit {file}\n"
+    options = ("--model", "small_cnn", "--one-way-delays-ms", "0,20", "--next", "3")
+    output = farm.text("plan", *options, "--out", str(file))
+    assert output == f"3 measurements in {file}: farm submit {file}\n"
     keys = ("strategy", "world_size", "global_batch_size")
     cells = {
         (*(case[key] for key in keys), case.get("one_way_delay_ms", 0))

@@ -38,8 +38,8 @@ def run(*arguments: str) -> Result:
 
 
 def recommend(batch: int, delay_ms: float, *more: str) -> Any:
-    requested = ["--global-batch-size", str(batch), "--one-way-delay-ms", str(delay_ms), *more]
-    result = run("recommend", "--origin", "anwar2021", *requested, "--json")
+    options = ["--global-batch-size", str(batch), "--one-way-delay-ms", str(delay_ms), *more]
+    result = run("recommend", "--origin", "anwar2021", *options, "--json")
     return json.loads(result.stdout)
 
 
@@ -211,16 +211,16 @@ def test_a_column_in_another_unit_asks_the_same_and_others_are_named() -> None:
         return result
 
     plain = answer("world_size,global_batch_size,one_way_delay_ms,step_time_s", "2,64000,20,1")
-    reported = answer("world_size;per_replica_batch_size;delay (s);step_time_s", "2;32000;0.02;1")
-    assert reported.stderr == (
+    converted = answer("world_size;per_replica_batch_size;delay (s);step_time_s", "2;32000;0.02;1")
+    assert converted.stderr == (
         "farm: converted: global_batch_size = per_replica_batch_size x world_size x "
         "replicas_per_rank\n"
         "farm: kept but not used: delay (s) (a delay: name it one_way_delay_ms or "
         "one_way_delay_s, if it is of one way (half of a round trip)), step_time_s\n"
     )
-    reported = answer("world_size;per_replica_batch_size;one-way delay [s];x", "2;32000;0.02;1")
+    converted = answer("world_size;per_replica_batch_size;one-way delay [s];x", "2;32000;0.02;1")
     assert (
-        reported.stdout.splitlines()[1].split(",")[4:]
+        converted.stdout.splitlines()[1].split(",")[4:]
         == (plain.stdout.splitlines()[1].split(",")[4:])
     )
 
@@ -238,8 +238,8 @@ def test_each_column_of_the_results_is_there_once(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_a_jitter_above_the_delay_is_refused() -> None:
-    requested = ("recommend", "--origin", "anwar2021", "--global-batch-size", "6400")
-    refused = run(*requested, "--one-way-delay-ms", "1", "--jitter-ms", "5")
+    command = ("recommend", "--origin", "anwar2021", "--global-batch-size", "6400")
+    refused = run(*command, "--one-way-delay-ms", "1", "--jitter-ms", "5")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert refused.stderr == "farm: --jitter-ms: expected at most --one-way-delay-ms, got 5.0\n"
 
@@ -323,10 +323,10 @@ def test_an_origin_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("home")
 def test_whole_numbers_are_taken_as_the_api_takes_them() -> None:
-    requested = ("recommend", "--origin", "anwar2021", "--global-batch-size")
-    plain = run(*requested, "64000", "--world-sizes", "2,3", "--json")
+    command = ("recommend", "--origin", "anwar2021", "--global-batch-size")
+    plain = run(*command, "64000", "--world-sizes", "2,3", "--json")
     assert plain.exit_code == 0
-    assert run(*requested, "6.4e4", "--world-sizes", "2.0,3", "--json").stdout == plain.stdout
-    refused = run(*requested, "64.5")
+    assert run(*command, "6.4e4", "--world-sizes", "2.0,3", "--json").stdout == plain.stdout
+    refused = run(*command, "64.5")
     assert refused.exit_code == 2
     assert "expected a whole number from 1 to 100000000, got '64.5'" in refused.stderr

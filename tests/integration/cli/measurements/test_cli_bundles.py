@@ -167,9 +167,9 @@ def test_a_sweep_that_has_not_begun_is_written_too(
 @pytest.mark.usefixtures("measured")
 def test_a_bundle_is_refused_where_it_cannot_be_written(farm: FarmCommand, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for name, reported in (("file", "is there already"), ("file/bundle", "Not a directory")):
+    for name, message in (("file", "is there already"), ("file/bundle", "Not a directory")):
         arguments = ("export", "1", "--bundle", "--out", str(tmp_path / name))
-        assert reported in farm.refusal(*arguments, status=1)
+        assert message in farm.refusal(*arguments, status=1)
     assert "--out FOLDER" in farm.run("export", "1", "--bundle").stderr
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -184,12 +184,12 @@ def test_a_sweep_is_the_same_on_another_farm(
     own = os.environ["FARM_DATABASE_URL"]
     with other_farm(request, monkeypatch, tmp_path) as other:
         url = os.environ["FARM_DATABASE_URL"]
-        reported = other.json("import", "bundle", str(folder), "--dry-run")
-        assert (reported["origin"], reported["added_count"]) == ("farm-unknown-sweep-1", 3)
+        answer = other.json("import", "bundle", str(folder), "--dry-run")
+        assert (answer["origin"], answer["added_count"]) == ("farm-unknown-sweep-1", 3)
         assert other.json("origins") == []
         for added, present in ((3, 0), (0, 3)):
-            reported = other.json("import", "bundle", str(folder))
-            assert (reported["added_count"], reported["present_count"]) == (added, present)
+            answer = other.json("import", "bundle", str(folder))
+            assert (answer["added_count"], answer["present_count"]) == (added, present)
         [origin] = other.json("origins")
         assert origin["source"] == f"sweep 1, {HOSTILE!r}, of farm unknown"
         other.text("export", "--origin", origin["origin"], "--out", str(exported))
@@ -200,8 +200,8 @@ def test_a_sweep_is_the_same_on_another_farm(
         monkeypatch.setenv("FARM_DATABASE_URL", url)
         assert exported.read_text() == (tmp_path / "own.csv").read_text()
         assert exported.read_text().count("\n") == 10
-        requested = ("recommend", "--origin", origin["origin"], "--global-batch-size", "32")
-        best = other.json(*requested)["recommended"]
+        command = ("recommend", "--origin", origin["origin"], "--global-batch-size", "32")
+        best = other.json(*command)["recommended"]
         assert (best["world_size"], best["step_time_s"], best["basis"]) == (2, 0.05, "measured")
         assert best["disturbed_by"] == ["steal"]
         other.text("origins", "--remove", origin["origin"])

@@ -45,24 +45,24 @@ def test_a_published_study_is_imported_once(
     farm: FarmCommand, engine: sa.Engine, publication: Publication
 ) -> None:
     name, read_count = publication.name, len(read_publication(publication).measurements)
-    reported = farm.json("import", name)
-    assert reported["added_count"] == reported["measurement_count"] == len(stored(engine, name))
-    assert reported["added_count"] == read_count > 0
-    assert reported["row_count"] == reported["measurement_count"] + reported["repeated_count"]
-    assert reported["citation"]
+    answer = farm.json("import", name)
+    assert answer["added_count"] == answer["measurement_count"] == len(stored(engine, name))
+    assert answer["added_count"] == read_count > 0
+    assert answer["row_count"] == answer["measurement_count"] + answer["repeated_count"]
+    assert answer["citation"]
     again = farm.json("import", name)
-    assert (again["added_count"], again["present_count"]) == (0, reported["added_count"])
-    assert len(stored(engine, name)) == reported["added_count"]
+    assert (again["added_count"], again["present_count"]) == (0, answer["added_count"])
+    assert len(stored(engine, name)) == answer["added_count"]
 
 
 def test_what_is_wrong_with_a_study_is_said(farm: FarmCommand) -> None:
-    reported = farm.json("import", "anwar2021", "--dry-run")
-    assert reported["failed"] == {"out_of_memory": 1}
-    assert [(flag["row"], flag["kind"]) for flag in reported["flagged"]] == [
+    answer = farm.json("import", "anwar2021", "--dry-run")
+    assert answer["failed"] == {"out_of_memory": 1}
+    assert [(flag["row"], flag["kind"]) for flag in answer["flagged"]] == [
         (89, "impossible"),
         (115, "contradictory"),
     ]
-    assert [note["row"] for note in reported["noted"]] == [17, 31, 63]
+    assert [note["row"] for note in answer["noted"]] == [17, 31, 63]
     shown = farm.text("import", "anwar2021")
     assert shown.startswith("anwar2021: 114 measurements added, 0 were there already\n")
     assert "\n  row 89: accuracy: expected a ratio from 0 to 1, got 2.1095\n" in shown
@@ -70,8 +70,8 @@ def test_what_is_wrong_with_a_study_is_said(farm: FarmCommand) -> None:
 
 
 def test_a_dry_run_changes_nothing(farm: FarmCommand, engine: sa.Engine, table: Path) -> None:
-    reported = farm.json("import", "table", str(table), "--origin", "mine", "--dry-run")
-    assert (reported["added_count"], reported["is_dry_run"]) == (2, True)
+    answer = farm.json("import", "table", str(table), "--origin", "mine", "--dry-run")
+    assert (answer["added_count"], answer["is_dry_run"]) == (2, True)
     assert stored(engine, "mine") == []
 
 
@@ -80,22 +80,22 @@ def test_one_bad_cell_refuses_the_whole_table(
 ) -> None:
     with table.open("a") as file:
         file.write("8,64,0\n")
-    reported = farm.refusal("import", "table", str(table), "--origin", "mine", status=2)
-    assert reported.startswith("farm: row 4, column step_time_s: expected a number of seconds from")
+    message = farm.refusal("import", "table", str(table), "--origin", "mine", status=2)
+    assert message.startswith("farm: row 4, column step_time_s: expected a number of seconds from")
     assert stored(engine, "mine") == []
 
 
 def test_a_table_gets_an_origin_that_is_listed_and_removed(farm: FarmCommand, table: Path) -> None:
     farm.text("import", "anwar2021")
     farm.text("import", "table", str(table), "--origin", "mine")
-    reported = {origin["origin"]: origin for origin in farm.json("origins")}
-    assert set(reported) == {"anwar2021", "mine"}
-    assert (reported["mine"]["measurement_count"], reported["mine"]["source"]) == (
+    origins = {origin["origin"]: origin for origin in farm.json("origins")}
+    assert set(origins) == {"anwar2021", "mine"}
+    assert (origins["mine"]["measurement_count"], origins["mine"]["source"]) == (
         2,
         "table mine.csv",
     )
-    assert reported["anwar2021"]["failed_count"] == 1
-    assert "Anwar" in reported["anwar2021"]["source"]
+    assert origins["anwar2021"]["failed_count"] == 1
+    assert "Anwar" in origins["anwar2021"]["source"]
     assert "mine.csv" in farm.text("origins")
     assert farm.text("origins", "--remove", "mine") == "mine: 2 measurements removed\n"
     assert [origin["origin"] for origin in farm.json("origins")] == ["anwar2021"]
@@ -114,8 +114,8 @@ def test_replacing_leaves_what_the_file_has(
 
 def test_a_study_and_a_table_are_not_mixed(farm: FarmCommand, table: Path) -> None:
     farm.text("import", "anwar2021")
-    reported = farm.refusal("import", "table", str(table), "--origin", "anwar2021", status=2)
-    assert reported.startswith(
+    message = farm.refusal("import", "table", str(table), "--origin", "anwar2021", status=2)
+    assert message.startswith(
         "farm: origin: expected an origin that does not hold anwar2021 already"
     )
     farm.text("import", "table", str(table), "--origin", "graur2019")
@@ -123,8 +123,8 @@ def test_a_study_and_a_table_are_not_mixed(farm: FarmCommand, table: Path) -> No
 
 
 def test_the_origin_farm_cannot_be_imported_or_removed(farm: FarmCommand, table: Path) -> None:
-    reported = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
-    assert "'farm' is what this farm has measured itself" in reported
+    message = farm.refusal("import", "table", str(table), "--origin", "farm", status=2)
+    assert "'farm' is what this farm has measured itself" in message
     assert "origin" in farm.refusal("origins", "--remove", "farm", status=2)
 
 

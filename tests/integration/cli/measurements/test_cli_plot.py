@@ -142,18 +142,18 @@ def test_a_history_is_of_a_cell_in_all_sweeps(farm: FarmCommand, engine: sa.Engi
         add_day(session, 0, *BEFORE)
         add_day(session, 1, *SLOWER, framework="torch 2.13.1")
         add_day(session, 1, *BEFORE, spec=job_spec(global_batch_size=64))
-    for requested in ((), ("--job", "1")):
-        [plot] = _plots(farm, "--kind", "history", *requested, sweep="day 0").values()
+    for options in ((), ("--job", "1")):
+        [plot] = _plots(farm, "--kind", "history", *options, sweep="day 0").values()
         assert plot["title"].endswith("world_size=1 global_batch_size=32")
         assert plot["summary"] == (
             "A CPU, 4 cores, 8.59 GB: 2 points, 1 slower and 0 faster than before"
         )
-    for arguments, reported in (
+    for arguments, message in (
         (("3",), "no cell was measured on several days"),
         (("1", "--job", "4"), "job 4: it is of sweep 2, not of this one"),
         (("1", "--job", "99"), "job 99 does not exist"),
     ):
-        assert reported in farm.refusal("plot", "--kind", "history", *arguments, status=1)
+        assert message in farm.refusal("plot", "--kind", "history", *arguments, status=1)
 
 
 def test_a_jobs_series_have_its_steps_laid_over(farm: FarmCommand, sampled: int) -> None:
@@ -173,7 +173,7 @@ def test_a_job_of_another_sweep_is_refused(farm: FarmCommand, engine: sa.Engine)
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
-    ("options", "reported"),
+    ("options", "message"),
     [
         (("--along", "delay"), "--along: expected one of world_size, global_batch_size, one_way_"),
         (("--by", "colour"), "--by: expected one of world_size"),
@@ -192,9 +192,9 @@ def test_a_job_of_another_sweep_is_refused(farm: FarmCommand, engine: sa.Engine)
     ],
 )
 def test_what_the_sweep_does_not_have_is_refused_with_what_it_has(
-    farm: FarmCommand, tmp_path: Path, options: tuple[str, ...], reported: str
+    farm: FarmCommand, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    assert reported in farm.refusal("plot", "scaling", *options, status=2)
+    assert message in farm.refusal("plot", "scaling", *options, status=2)
     assert not (tmp_path / "plots").exists()
 
 

@@ -47,8 +47,8 @@ def test_a_lost_farm_key_is_never_replaced_in_silence(farm: FarmCommand, key_fil
 
 
 def test_without_a_file_for_the_farms_key_nobody_is_added(farm: FarmCommand) -> None:
-    description = farm.refusal("agent", "add", "vm-1", status=2)
-    assert description.startswith("farm: FARM_SIGNING_KEY_FILE: expected a file for")
+    message = farm.refusal("agent", "add", "vm-1", status=2)
+    assert message.startswith("farm: FARM_SIGNING_KEY_FILE: expected a file for")
     assert farm.json("agent", "list") == []
 
 
@@ -75,10 +75,10 @@ def test_beyond_loopback_no_server_starts_without_the_farms_key(
 ) -> None:
     monkeypatch.setenv("FARM_BROKER_URL", "redis://:secret@192.0.2.1:6379/0")
     monkeypatch.setenv("FARM_PLAINTEXT", "broker")
-    description = farm.refusal("run", process, status=2)
-    assert description.startswith("farm: FARM_SIGNING_KEY_FILE: expected the file")
-    assert "`farm agent add NAME` makes it" in description
-    assert "secret" not in description
+    message = farm.refusal("run", process, status=2)
+    assert message.startswith("farm: FARM_SIGNING_KEY_FILE: expected the file")
+    assert "`farm agent add NAME` makes it" in message
+    assert "secret" not in message
 
 
 def test_a_list_shows_no_key(farm: FarmCommand, key_file: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_removed_agent_is_listed_as_such_and_may_come_back_with_another_key(
 def test_with_an_account_that_manages_others_each_agent_gets_its_own(
     farm: FarmCommand, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    description = "FARM_BROKER_ADMIN_URL: expected the broker's URL"
-    assert description in farm.refusal("agent", "sync", status=2)
+    message = "FARM_BROKER_ADMIN_URL: expected the broker's URL"
+    assert message in farm.refusal("agent", "sync", status=2)
     broker = RedisServer(tmp_path)
     broker.start()
     try:

@@ -157,8 +157,8 @@ def test_a_job_that_could_start_says_that_no_scheduler_works(
 
     def waits() -> str | None:
         because = command.json("job", str(job_id))["waits_because"]
-        reported = command.json("status")["waiting_reasons"]
-        assert [group["reason"] for group in reported] == [because]
+        groups = command.json("status")["waiting_reasons"]
+        assert [group["reason"] for group in groups] == [because]
         assert watch.look().reason == because
         return str(because)
 
@@ -358,9 +358,9 @@ def test_what_is_no_sign_is_passed_over(
         else:
             client.set(name, text.encode(errors="surrogateescape"), px=kept_ms)
     assert records_in(broker) == []
-    description = metrics(engine, broker)
-    assert "\nfarm_broker_up 1\n" in description
-    assert '\nfarm_processes{process="collector"} 0\n' in description
+    metrics_text = metrics(engine, broker)
+    assert "\nfarm_broker_up 1\n" in metrics_text
+    assert '\nfarm_processes{process="collector"} 0\n' in metrics_text
 
 
 def test_no_text_of_a_sign_breaks_what_shows_it(engine: sa.Engine, broker: RedisServer) -> None:
@@ -407,9 +407,9 @@ def test_a_backlog_in_queues_of_the_agents_own_is_told(
     words = doctor.words("collector")
     assert "66 heartbeats and 20 batches of reports wait" in words
     assert "most of what waits is from a2: 80 messages" in words
-    description = metrics(engine, broker)
-    assert '\nfarm_queue_messages{queue="heartbeats"} 66\n' in description
-    assert '\nfarm_queue_messages{queue="reports"} 20\n' in description
+    metrics_text = metrics(engine, broker)
+    assert '\nfarm_queue_messages{queue="heartbeats"} 66\n' in metrics_text
+    assert '\nfarm_queue_messages{queue="reports"} 20\n' in metrics_text
 
 
 @pytest.mark.usefixtures("alive", "running")
@@ -539,7 +539,7 @@ def test_a_broker_whose_account_may_not_all_says_what_is_lacking(
 
 
 @pytest.mark.parametrize(
-    ("rules", "check", "description", "remedy"),
+    ("rules", "check", "message", "remedy"),
     [
         (["+@all", "-scan"], "scheduler", "may not run SCAN", "+scan"),
         (["+@all", "-ping"], "broker", "may not run PING", "+ping"),
@@ -553,13 +553,13 @@ def test_what_the_broker_forbids_is_told_by_who_needs_it(
     monkeypatch: pytest.MonkeyPatch,
     rules: list[str],
     check: str,
-    description: str,
+    message: str,
     remedy: str,
 ) -> None:
     monkeypatch.setenv("FARM_BROKER_URL", account(broker, *rules))
     _, checks = doctor.ask()
     [finding] = checks[check]["findings"]
-    assert (finding["level"], description in finding["what"]) == ("doubt", True)
+    assert (finding["level"], message in finding["what"]) == ("doubt", True)
     assert f"grant it that right (`ACL SETUSER limited {remedy}`)" in finding["remedy"]
     assert checks["database"]["level"] == "well"
 

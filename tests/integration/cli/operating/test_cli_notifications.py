@@ -58,7 +58,7 @@ def test_addresses_are_stored_apart_from_the_sweep(
 
 
 @pytest.mark.parametrize(
-    ("address", "description"),
+    ("address", "message"),
     [
         ("ftp://a.example/secret", "notify[1]: expected an address such as https://HOST/PATH"),
         ("http://10.0.0.1/secret", "10.0.0.1 is within the farm's own network"),
@@ -67,10 +67,10 @@ def test_addresses_are_stored_apart_from_the_sweep(
     ],
 )
 def test_an_address_that_may_not_be_reached_is_refused_before_anything_is_queued(
-    engine: sa.Engine, farm: FarmCommand, sweep: str, address: str, description: str
+    engine: sa.Engine, farm: FarmCommand, sweep: str, address: str, message: str
 ) -> None:
     refused = farm.refusal("submit", sweep, "--notify", address, status=2)
-    assert description in refused
+    assert message in refused
     assert "secret" not in refused
     with reading(engine) as session:
         assert session.scalar(sa.select(sa.func.count(SweepRow.id))) == 0

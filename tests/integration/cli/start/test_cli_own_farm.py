@@ -35,7 +35,7 @@ def test_what_the_farms_own_agents_can_do_is_taken(known: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "description"),
+    ("case", "message"),
     [
         ({"script": "other.py"}, "agents: expected 2 for a job of 2 ranks"),
         ({"one_way_delay_ms": 20}, "see `farm lab`"),
@@ -43,8 +43,8 @@ def test_what_the_farms_own_agents_can_do_is_taken(known: sa.Engine) -> None:
     ],
 )
 def test_what_only_former_agents_could_do_is_refused(
-    case: dict[str, object], description: str, known: sa.Engine
+    case: dict[str, object], message: str, known: sa.Engine
 ) -> None:
     with pytest.raises(InvalidSpec) as refused:
         check_abilities(known, planned(**case), agent_ids=OWN)
-    assert description in str(refused.value)
+    assert message in str(refused.value)

@@ -60,14 +60,14 @@ def test_the_time_and_the_cost_to_an_accuracy_are_told(
     table.write_text(
         "instance_type,region,usd_per_hour,date,source\nm5.large,here,7.2,2026-01-01,a test\n"
     )
-    requested = ("status", sweep, "--target-accuracy", "0.9", "--prices", str(table))
-    [cell] = farm.json(*requested)["accurate"]
+    command = ("status", sweep, "--target-accuracy", "0.9", "--prices", str(table))
+    [cell] = farm.json(*command)["accurate"]
     counts = ("repetition_count", "run_count", "reached_count", "epoch_count")
     assert [cell[name] for name in counts] == [2, 2, 2, 2]
     assert cell["cell"]["values"]["world_size"] == 1
     assert cell["time_to_accuracy_s"] == 5.0
     assert cell["cost_usd"] == pytest.approx(0.01)
-    shown = farm.text(*requested)
+    shown = farm.text(*command)
     assert "to an accuracy of 90 %" in shown
     assert "2 of 2" in shown
     assert "0.01 USD" in shown
@@ -80,5 +80,5 @@ def test_a_target_is_asked_of_one_sweep(farm: FarmCommand, engine: sa.Engine) ->
     assert "needs a SWEEP" in farm.run("status", "--target-accuracy", "0.9").output
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, factories.add_job(session)).sweep_id
-    reported = farm.text("status", str(sweep_id), "--target-accuracy", "0.9")
-    assert "no cell was trained by epochs" in reported
+    output = farm.text("status", str(sweep_id), "--target-accuracy", "0.9")
+    assert "no cell was trained by epochs" in output

@@ -81,7 +81,7 @@ def test_a_check_that_can_say_nothing_fails_and_says_so(farm: FarmCommand) -> No
 
 
 @pytest.mark.parametrize(
-    ("state", "description"),
+    ("state", "line"),
     [
         (
             JobState.FAILED,
@@ -95,19 +95,19 @@ def test_a_check_that_can_say_nothing_fails_and_says_so(farm: FarmCommand) -> No
     ],
 )
 def test_a_sweep_that_is_not_whole_fails_the_check(
-    engine: sa.Engine, farm: FarmCommand, state: JobState, description: str
+    engine: sa.Engine, farm: FarmCommand, state: JobState, line: str
 ) -> None:
     with writing(engine) as session:
         _measured(session, "broken", 0.100, 0.101, 0.099, left_in=state)
     farm.text("baseline", "set", "before")
     found = farm.run("check", "broken")
     assert found.exit_code == 1
-    assert f"no cell is slower than in sweep 1\n{description}" in found.stdout
+    assert f"no cell is slower than in sweep 1\n{line}" in found.stdout
     assert f"within noise  1 {state.value}\n" in found.stdout
-    reported = farm.run("check", "broken", "--json")
-    assert (reported.exit_code, json.loads(reported.stdout)["is_passed"]) == (1, False)
-    assert json.loads(reported.stdout)["is_slower"] is False
-    assert json.loads(reported.stdout)["cells"][0]["jobs_by_state"][state.value] == 1
+    done = farm.run("check", "broken", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["is_passed"]) == (1, False)
+    assert json.loads(done.stdout)["is_slower"] is False
+    assert json.loads(done.stdout)["cells"][0]["jobs_by_state"][state.value] == 1
 
 
 def test_a_check_waits_for_the_sweep_if_asked(engine: sa.Engine, farm: FarmCommand) -> None:
@@ -137,13 +137,13 @@ def test_a_cell_that_the_baseline_alone_has_fails_the_check(
     found = farm.run("check", "alike")
     assert found.exit_code == 1
     assert "missing: 1 cell of sweep 5 in sweep 3; see --allow-missing\n" in found.stdout
-    reported = json.loads(farm.run("check", "alike", "--json").stdout)
-    assert (reported["is_passed"], reported["is_slower"], reported["missing_cell_count"]) == (
+    answer = json.loads(farm.run("check", "alike", "--json").stdout)
+    assert (answer["is_passed"], answer["is_slower"], answer["missing_cell_count"]) == (
         False,
         False,
         1,
     )
-    lacking = reported["cells"][1]
+    lacking = answer["cells"][1]
     assert (lacking["verdict"], lacking["values"]["global_batch_size"]) == ("missing", 64)
     assert "missing: 1 cell" in farm.text("check", "alike", "--allow-missing")
     farm.text("baseline", "set", "alike")

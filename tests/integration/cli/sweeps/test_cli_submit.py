@@ -216,7 +216,7 @@ def test_a_dry_run_expects_what_was_measured_and_says_of_what_nothing_is_known(
     assert expected["overhead_s"] == pytest.approx(10 - 15 * 0.32)
     assert expected["machine_s"] == pytest.approx(expected["training_s"] + 4 * 5.2)
     assert expected["cost_usd"] == pytest.approx(expected["machine_s"] * 0.0928 / 3600)
-    for hours, description in (
+    for hours, line in (
         ("1", "budget: 1 machine hour"),
         (
             "0.001",
@@ -225,7 +225,7 @@ def test_a_dry_run_expects_what_was_measured_and_says_of_what_nothing_is_known(
         ),
     ):
         limited = ("submit", str(sweep_file), "--dry-run", "--budget-machine-hours", hours)
-        assert farm.text(*limited).splitlines()[-1] == description
+        assert farm.text(*limited).splitlines()[-1] == line
     unknown = tmp_path / "unknown.toml"
     unknown.write_text(SWEEP.replace("mlp", "small_cnn"))
     shown = farm.text("submit", str(unknown), "--dry-run").splitlines()

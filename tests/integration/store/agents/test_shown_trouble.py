@@ -35,10 +35,8 @@ def test_the_command_line_says_so_below(
 ) -> None:
     farm = FarmCommand(engine, tmp_path / "home", monkeypatch)
     for command in ("agents", "status"):
-        description = farm.text(command).splitlines()
-        assert [line for line in description if TROUBLE in line] == [
-            f"stuck takes no rank: {TROUBLE}"
-        ]
+        lines = farm.text(command).splitlines()
+        assert [line for line in lines if TROUBLE in line] == [f"stuck takes no rank: {TROUBLE}"]
 
 
 @pytest.mark.usefixtures("troubled")

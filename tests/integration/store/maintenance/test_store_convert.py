@@ -92,11 +92,9 @@ def test_every_former_revision_is_refused_in_one_line_that_names_the_command(
     )
     for revision, refused in itertools.product(FORMER_REVISIONS, refusing):
         become(former, revision)
-        with pytest.raises(
-            Unreachable, match=rf"has schema {revision} .*farm db convert"
-        ) as reported:
+        with pytest.raises(Unreachable, match=rf"has schema {revision} .*farm db convert") as error:
             refused(former)
-        assert "\n" not in str(reported.value)
+        assert "\n" not in str(error.value)
     assert contents(former) == before
 
 
@@ -225,9 +223,9 @@ def test_a_store_whose_tables_are_not_those_of_its_revision_is_not_converted(
     with former.begin() as connection:
         connection.execute(sa.text(statement))
     before = contents(former)
-    with pytest.raises(FarmError, match=f"but differs from it: {difference}: change") as reported:
+    with pytest.raises(FarmError, match=f"but differs from it: {difference}: change") as error:
         convert(former)
-    assert "\n" not in str(reported.value)
+    assert "\n" not in str(error.value)
     assert contents(former) == before
     with pytest.raises(Unreachable, match=f"has schema {FORMER_REVISION}"):
         check_schema(former)

@@ -178,20 +178,20 @@ def test_the_series_of_one_attempt_is_read_from_one_partition(engine: sa.Engine)
         token = add_attempt(session, add_job(session))
     for day in range(8):
         add_samples(engine, TODAY + dt.timedelta(days=day), token=token)
-    requested: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def note(_: Any, cursor: Any, statement: str, parameters: Any, *more: Any) -> None:
         if "FROM samples" in statement:
-            requested.append((statement, parameters))
+            statements.append((statement, parameters))
 
     for max_points in (None, 2):
         sa.event.listen(engine, "before_cursor_execute", note)
         with reading(engine) as session:
             assert samples_of(session, token, rank=0, max_points=max_points)
         sa.event.remove(engine, "before_cursor_execute", note)
-    assert len(requested) >= 3
+    assert len(statements) >= 3
     with engine.connect() as connection:
-        for statement, parameters in requested:
+        for statement, parameters in statements:
             plan = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars()
             scanned = {word for line in plan for word in line.split() if word[:8] == "samples_"}
             # An index of the partition may be named too, and an alias such as samples_1.

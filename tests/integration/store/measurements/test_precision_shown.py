@@ -127,11 +127,11 @@ def test_the_command_marks_what_is_precise_and_names_outliers(
 def test_the_command_tells_the_same_as_the_api(
     farm: FarmCommand, client: FlaskClient, sweep_id: int
 ) -> None:
-    reported = farm.json("status", str(sweep_id))
+    shown = farm.json("status", str(sweep_id))
     answer = client.get(f"/api/v1/sweeps/{sweep_id}").get_json()
-    assert reported["cells"] == answer["cells"]
-    assert reported["sweep"]["max_job_count"] == answer["max_job_count"]
-    assert reported["machine_hours_saved"] == answer["machine_hours_saved"]
+    assert shown["cells"] == answer["cells"]
+    assert shown["sweep"]["max_job_count"] == answer["max_job_count"]
+    assert shown["machine_hours_saved"] == answer["machine_hours_saved"]
 
 
 def test_submitting_says_how_many_jobs_may_follow_and_what_for(
@@ -145,7 +145,7 @@ def test_submitting_says_how_many_jobs_may_follow_and_what_for(
     )
     more = "3 jobs, up to 10 until every step time is known to ± 0.5 %"
     assert farm.text("submit", str(file), "--dry-run").splitlines()[0] == f"precise: {more}"
-    reported = farm.text("submit", str(file))
-    assert reported == f"sweep 1: {more.replace('jobs,', 'jobs enqueued,')}\n"
+    output = farm.text("submit", str(file))
+    assert output == f"sweep 1: {more.replace('jobs,', 'jobs enqueued,')}\n"
     shown = farm.text("status", "precise").splitlines()[0]
     assert lacking(shown, "sweep 1 precise", "0 of 3", "up to 10", "no agent") == []

@@ -92,9 +92,9 @@ def test_the_command_line_marks_it_and_says_why_below(
     listed = farm.text("jobs").splitlines()
     assert [" succeeded ! " in line for line in listed[1:3]] == [False, True]
     assert listed[3:] == [f"! job {disturbed} was disturbed: {FLAG['message']}"]
-    reported = farm.text("job", str(disturbed))
-    assert "step_time_s = 0.00209 !\n" in reported
-    assert reported.endswith(f"! disturbed: {FLAG['message']}\n")
+    output = farm.text("job", str(disturbed))
+    assert "step_time_s = 0.00209 !\n" in output
+    assert output.endswith(f"! disturbed: {FLAG['message']}\n")
     assert "!" not in farm.text("job", str(disturbed - 1))
     items = farm.json("jobs")["items"]
     assert [job["flags"] for job in items] == [[], [FLAG]]

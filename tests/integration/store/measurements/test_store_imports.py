@@ -123,9 +123,9 @@ def test_a_preview_says_what_an_import_would_do_and_does_nothing(engine: sa.Engi
     put(engine, imported("k"), imported("l"))
     rows = [imported("l"), imported("m")]
     with reading(engine) as session:
-        reported = preview(session, rows, origin="a study", is_replacing=True)
+        previewed = preview(session, rows, origin="a study", is_replacing=True)
     assert set(stored(engine)) == {"k", "l"}
-    assert reported == put(engine, *rows, is_replacing=True)
+    assert previewed == put(engine, *rows, is_replacing=True)
 
 
 def test_nothing_is_imported_by_halves(engine: sa.Engine) -> None:

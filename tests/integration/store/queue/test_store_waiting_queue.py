@@ -146,12 +146,12 @@ def test_lengths_are_taken_over_where_they_differ(engine: sa.Engine) -> None:
     queue = WaitingQueue(epoch=NOW)
     with writing(engine) as session:
         cell = session.get_one(JobRow, add_job(session)).cell_hash
-    reported = []
+    lengths_s = []
     for lengths in ({}, {cell: 100.0}, {cell: 104.0}, {cell: 120.0}, {}):
         with reading(engine) as session:
             [job] = kept(queue, session, now=NOW, **lengths)
-        reported.append(job.expected_s)
-    assert reported == [None, 100.0, 100.0, 120.0, None]
+        lengths_s.append(job.expected_s)
+    assert lengths_s == [None, 100.0, 100.0, 120.0, None]
 
 
 def test_a_queue_too_long_to_be_kept_has_no_version(engine: sa.Engine) -> None:

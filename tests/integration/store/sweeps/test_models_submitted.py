@@ -72,8 +72,8 @@ def test_the_command_refuses_what_no_agent_has_the_memory_for(
     line = farm.refusal("submit", written(tmp_path, LARGE), status=2)
     assert FIELD_SAYS in line
     assert row_count(engine) == 0
-    description = farm.text("submit", written(tmp_path, f"skip_impossible = true\n{LARGE}"))
-    assert description.startswith("sweep 1: 1 job enqueued\nleft out: model=vgg16")
+    output = farm.text("submit", written(tmp_path, f"skip_impossible = true\n{LARGE}"))
+    assert output.startswith("sweep 1: 1 job enqueued\nleft out: model=vgg16")
 
 
 @ON_SQLITE
@@ -133,9 +133,9 @@ def test_a_script_that_is_in_the_folder_travels_with_the_sweep(
     (folder / "train.py").write_text("print(1)")
     case = '[[case]]\nscript = "train.py"\nworld_size = [1]\nglobal_batch_size = 64\nsteps = 5\n'
     file = written(folder, f'name = "mine"\n{case}')
-    description = farm.run("submit", file)
-    assert description.exit_code == 0
-    assert "train.py travels in a bundle of 2 files" in description.output
+    done = farm.run("submit", file)
+    assert done.exit_code == 0
+    assert "train.py travels in a bundle of 2 files" in done.output
     with reading(engine) as session:
         [model] = session.scalars(sa.select(JobRow.model))
         [bundle] = session.scalars(sa.select(BundleRow))

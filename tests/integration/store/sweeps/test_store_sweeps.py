@@ -163,19 +163,19 @@ def test_every_sweep_is_found_by_its_status_and_by_no_other(
                 if state is not None:
                     add_attempt(session, job.id, state=state)
     with reading(engine) as session:
-        reported = {summary.sweep_id: summary.status for summary in list_sweeps(session)}
+        statuses = {summary.sweep_id: summary.status for summary in list_sweeps(session)}
         found = {
             summary.sweep_id: status
             for status in SweepStatus
             for summary in list_sweeps(session, status=status)
         }
         listed = sum(len(list_sweeps(session, status=status)) for status in SweepStatus)
-    assert found == reported
+    assert found == statuses
     assert listed == len(histories)
     finished, waits, runs = SweepStatus.FINISHED, SweepStatus.WAITING, SweepStatus.RUNNING
     if is_paused:
         waits = runs = SweepStatus.PAUSED
-    assert list(reported.values())[::-1] == [finished, waits, waits, runs, runs, finished]
+    assert list(statuses.values())[::-1] == [finished, waits, waits, runs, runs, finished]
 
 
 def test_sweeps_of_one_status_come_in_pages_too(engine: sa.Engine) -> None:

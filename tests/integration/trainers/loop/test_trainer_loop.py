@@ -149,14 +149,14 @@ def test_a_loss_that_grows_out_of_all_proportion_is_a_failure_of_its_own_kind(
     with pytest.raises(RankFailed) as caught:
         train(replace(JOB, steps=1000), build(JOB), tmp_path)
     assert caught.value.kind is FailureKind.DIVERGED
-    description = re.fullmatch(
+    match = re.fullmatch(
         r"train_loss rose from (\S+) to (\S+) by step (\d+): the training diverges",
         str(caught.value),
     )
-    assert description is not None
-    assert float(description[1]) == pytest.approx(math.log(10), rel=0.1)
-    assert float(description[2]) > 1000 * float(description[1])
-    assert 10 <= int(description[3]) < 40
+    assert match is not None
+    assert float(match[1]) == pytest.approx(math.log(10), rel=0.1)
+    assert float(match[2]) > 1000 * float(match[1])
+    assert 10 <= int(match[3]) < 40
 
 
 def test_the_errors_of_tensorflow_are_told_apart() -> None:

@@ -685,10 +685,10 @@ def test_regularisers_are_part_of_the_loss_in_the_mean_over_the_global_batch() -
     with tf.compat.v1.Session(graph=graph.graph) as session:
         graph.shared.load(session, graph.initial([before], [])[0])
         graph.local.load(session, graph.initial([before], [])[1])
-        reported, _, _ = session.run(
+        loss_sum, _, _ = session.run(
             [graph.outputs.loss_sum, graph.outputs.updates_after, graph.done],
             {graph.inputs: images, graph.labels: labels, graph.scale: 1 / 9},
         )
         [after] = graph.weights.read(session)
-    assert reported == pytest.approx(loss, rel=1e-4)
+    assert loss_sum == pytest.approx(loss, rel=1e-4)
     assert after == pytest.approx(expected, rel=1e-4, abs=1e-6)

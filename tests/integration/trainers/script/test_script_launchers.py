@@ -21,11 +21,11 @@ WORKERS = ("127.0.0.1:3001", "127.0.0.1:3002")
 
 @pytest.mark.torch
 def test_a_rank_of_torch_has_each_variable_that_torchrun_sets(tmp_path: Path) -> None:
-    script, reported = tmp_path / "tell.py", tmp_path / "environment.json"
+    script, file = tmp_path / "tell.py", tmp_path / "environment.json"
     script.write_text(TELL)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    subprocess.run([*launcher, str(script), str(reported)], check=True, capture_output=True)
-    seen = json.loads(reported.read_text())
+    subprocess.run([*launcher, str(script), str(file)], check=True, capture_output=True)
+    seen = json.loads(file.read_text())
     by_torchrun = {
         name
         for name in seen

@@ -256,7 +256,7 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("source", "kind", "description"),
+    ("source", "kind", "message"),
     [
         ("import no_such_module", FailureKind.TRAINER_RAISED, "No module named 'no_such_module'"),
         ("raise MemoryError('no room')", FailureKind.OUT_OF_MEMORY, "no room"),
@@ -294,12 +294,12 @@ def test_two_ranks_of_an_unchanged_ddp_script_send_what_a_ring_must(tmp_path: Pa
     ],
 )
 def test_a_script_that_fails_says_why_in_one_line(
-    source: str, kind: FailureKind, description: str, tmp_path: Path
+    source: str, kind: FailureKind, message: str, tmp_path: Path
 ) -> None:
     found = failure(source, tmp_path)
     assert found.kind is kind
     assert found.message.startswith("script train.py: ")
-    assert description in found.message
+    assert message in found.message
 
 
 def test_what_kills_a_script_kills_its_rank(tmp_path: Path) -> None:

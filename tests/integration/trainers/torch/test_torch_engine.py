@@ -163,8 +163,8 @@ def test_adamw_is_that_of_its_paper() -> None:
     for old, new, g in zip(before, parameters(engine), gradients, strict=True):
         expected = old * (1 - 0.001 * 0.01) - 0.001 * g / (np.abs(g) + 1e-8)
         assert new == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    reported = engine.settings
-    assert (reported["optimizer"], reported["learning_rate"], reported["momentum"]) == (
+    settings = engine.settings
+    assert (settings["optimizer"], settings["learning_rate"], settings["momentum"]) == (
         "adamw",
         0.001,
         None,
@@ -175,12 +175,12 @@ def test_adamw_is_that_of_its_paper() -> None:
 def test_a_scaled_learning_rate_trains_as_that_rate(scaling: str, rate: float) -> None:
     # The batch of 64 is twice the reference.
     scaled = build(replace(JOB, axes={"lr_scaling": scaling}))
-    reported, usual = build(replace(JOB, axes={"learning_rate": rate})), build(JOB)
-    for engine in (scaled, reported, usual):
+    given, usual = build(replace(JOB, axes={"learning_rate": rate})), build(JOB)
+    for engine in (scaled, given, usual):
         for _ in range(3):
             engine.step(BATCH, examples_count=64)
     assert scaled.settings["learning_rate"] == pytest.approx(rate)
-    pairs = zip(parameters(scaled), parameters(reported), parameters(usual), strict=True)
+    pairs = zip(parameters(scaled), parameters(given), parameters(usual), strict=True)
     for mine, theirs, others in pairs:
         assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
         assert mine != pytest.approx(others, rel=1e-5, abs=1e-6)
@@ -806,9 +806,9 @@ OWN_FILE = """
 
 
 def test_a_users_own_file_is_checked_and_trained_on_torch_as_on_tensorflow() -> None:
-    reported, losses, parameter_count = run_alone(OWN_FILE)
+    messages, losses, parameter_count = run_alone(OWN_FILE)
     assert {
-        name: message for name, message in reported.items() if EXPECTED[name] not in message
+        name: message for name, message in messages.items() if EXPECTED[name] not in message
     } == {}
     assert parameter_count == 16 * 10
     for first, last in losses:

@@ -160,8 +160,8 @@ def test_what_tells_options_apart_is_named_once(client: FlaskClient, engine: sa.
 def test_what_was_asked_stays_in_the_form_and_in_the_address(
     client: FlaskClient, measured: None
 ) -> None:
-    requested = "/advice?origin=farm&global_batch_size=64&beta=2&epochs=3&model=&strategy=mwms_ring"
-    page = _final(client, requested)
+    path = "/advice?origin=farm&global_batch_size=64&beta=2&epochs=3&model=&strategy=mwms_ring"
+    page = _final(client, path)
     assert 'name="global_batch_size" value="64"' in page
     assert 'name="beta" value="2"' in page
     assert re.search(r'name="strategy" value="mwms_ring" checked', page)
@@ -196,14 +196,14 @@ def test_ticked_names_stay_ticked(client: FlaskClient, measured: None) -> None:
 
 
 def test_prices_can_be_given_for_one_question(client: FlaskClient, measured: None) -> None:
-    requested = "/advice?global_batch_size=128&beta=1"
-    assert "at 0.096 USD an hour for each machine" in _text(_final(client, requested))
-    sent = client.get(f"{requested}&price:m5.large=9.6")
+    path = "/advice?global_batch_size=128&beta=1"
+    assert "at 0.096 USD an hour for each machine" in _text(_final(client, path))
+    sent = client.get(f"{path}&price:m5.large=9.6")
     page = _final(client, sent.headers["Location"])
     assert "at 9.6 USD an hour for each machine" in _text(page)
     assert re.search(r'name="price:m5.large" value="9.6" [^>]*placeholder="0.096"', page)
     costs = []
-    for link in (_link(_final(client, requested), "as-json"), _link(page, "as-json")):
+    for link in (_link(_final(client, path), "as-json"), _link(page, "as-json")):
         answer = client.get(link).json
         assert answer is not None
         costs.append(answer["recommended"]["cost_usd"])
@@ -250,7 +250,7 @@ def test_while_predictions_are_made_the_page_says_so(engine: sa.Engine, measured
 
 
 @pytest.mark.parametrize(
-    ("query", "description"),
+    ("query", "message"),
     [
         ("global_batch_size=0", "global_batch_size: expected a whole number"),
         ("global_batch_size=64&alpha=x", "alpha: expected a number"),
@@ -263,10 +263,10 @@ def test_while_predictions_are_made_the_page_says_so(engine: sa.Engine, measured
     ],
 )
 def test_a_mistake_is_named_in_the_form(
-    client: FlaskClient, measured: None, query: str, description: str
+    client: FlaskClient, measured: None, query: str, message: str
 ) -> None:
     page = _page(client, f"/advice?{query}", status=400)
-    assert description in _text(page)
+    assert message in _text(page)
     assert 'aria-invalid="true"' in page
     assert 'name="global_batch_size"' in page
 

@@ -61,9 +61,9 @@ def test_addresses_of_messages_are_kept_apart_and_their_secrets_shown_once(
     # Of an address that needs no name service.
     answer = client.post("/api/v1/sweeps", json={**SWEEP, "notify": ["https://1.1.1.1/path"]})
     assert answer.status_code == 201
-    [reported] = (answer.json or {})["notify"]
-    assert reported["address"] == "https://1.1.1.1/..."
-    assert reported["secret"].startswith("whsec_")
+    [target] = (answer.json or {})["notify"]
+    assert target["address"] == "https://1.1.1.1/..."
+    assert target["secret"].startswith("whsec_")
     found = client.get("/api/v1/sweeps/1").get_data(as_text=True)
     assert "1.1.1.1" not in found
 
@@ -259,10 +259,10 @@ def test_agents_say_what_they_serve_and_can_be_drained_and_resumed(
 ) -> None:
     agents = client.get("/api/v1/agents").json
     assert agents is not None
-    reported = {
+    statuses = {
         a["id"]: (a["status"], a["is_live"], a["job_id"], a["rank"]) for a in agents["items"]
     }
-    assert reported == {
+    assert statuses == {
         "a1": ("busy", True, seeded.running, 0),
         "a2": ("idle", True, None, None),
         "gone": ("lost", False, None, None),
@@ -315,8 +315,8 @@ def test_a_delay_is_asked_for_in_milliseconds(client: FlaskClient, engine: sa.En
             jitter_s=0.005,
             time_per_epoch_s=1.0,
         )
-    requested = "global_batch_size=32&one_way_delay_ms=20&jitter_ms=5"
-    answer = client.get(f"/api/v1/recommendation?{requested}").json
+    query = "global_batch_size=32&one_way_delay_ms=20&jitter_ms=5"
+    answer = client.get(f"/api/v1/recommendation?{query}").json
     assert answer is not None
     assert answer["recommended"]["world_size"] == 3
 

@@ -198,9 +198,9 @@ def test_an_error_names_no_host_and_no_account(engine: sa.Engine, database_kind:
     client = client_of(away)
     for path in ("/api/v1/jobs", "/", "/api/v1/agents"):
         answer = client.get(path)
-        description = answer.get_data(as_text=True)
+        text = answer.get_data(as_text=True)
         assert answer.status_code == 503
-        assert "127.0.0.1" not in description
-        assert "its-account" not in description
-        assert "its-database" not in description
+        assert "127.0.0.1" not in text
+        assert "its-account" not in text
+        assert "its-database" not in text
     away.dispose()

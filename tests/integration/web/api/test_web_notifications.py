@@ -40,10 +40,8 @@ def add_messages(engine: sa.Engine) -> list[int]:
             assert record(session, [event], now=NOW) == 1
             sweep_ids.append(sweep_id)
     with writing(engine) as session:
-        description = "500 <b>Internal Server Error</b>"
-        note_attempt(
-            session, 1, state=DeliveryState.WAITING, outcome=description, due_at=NOW, now=NOW
-        )
+        outcome = "500 <b>Internal Server Error</b>"
+        note_attempt(session, 1, state=DeliveryState.WAITING, outcome=outcome, due_at=NOW, now=NOW)
     return sweep_ids
 
 

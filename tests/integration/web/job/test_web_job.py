@@ -181,9 +181,9 @@ def test_a_wide_gang_shows_some_ranks_and_any_that_are_asked_for(
     usual = _page(client, f"/jobs/{job_id}")
     assert list(_lines(usual, "cpu-ratio")) == [f"rank {n}" for n in range(6)]
     assert 'name="ranks" value="0-5"' in usual
-    requested = _page(client, f"/jobs/{job_id}?ranks=0,61-63&from_s=&to_s=")
-    assert list(_lines(requested, "cpu-ratio")) == ["rank 0", "rank 61", "rank 62", "rank 63"]
-    assert _part(requested, "attempt").count('<td data-label="Agent">') == 64
+    chosen = _page(client, f"/jobs/{job_id}?ranks=0,61-63&from_s=&to_s=")
+    assert list(_lines(chosen, "cpu-ratio")) == ["rank 0", "rank 61", "rank 62", "rank 63"]
+    assert _part(chosen, "attempt").count('<td data-label="Agent">') == 64
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ def test_a_scaled_learning_rate_stands_beside_the_batch(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     axes = {"learning_rate": 0.1, "lr_scaling": "sqrt"}
-    requested = [
+    specs = [
         factories.job_spec(strategy="torch_ddp", global_batch_size=128, axes=one)
         for one in ({}, axes)
     ]
     with writing(engine) as session:
-        usual, scaled = factories.add_sweep(session, *requested)
+        usual, scaled = factories.add_sweep(session, *specs)
     assert "at this batch" not in _read(_page(client, f"/jobs/{usual}"))
     assert "learning rate 0.2 at this batch" in _read(_page(client, f"/jobs/{scaled}"))
 

@@ -59,11 +59,11 @@ def test_a_change_of_a_sweep_is_told(
     assert answer.headers["Cache-Control"] == "private, no-cache"
     blocks = _blocks(answer)
     assert next(blocks).startswith("retry: ")
-    reported = {"kind": "sweep", "id": seeded.sweep_id}
-    assert _event(blocks) == reported  # whatever happened since the page was read
+    subject = {"kind": "sweep", "id": seeded.sweep_id}
+    assert _event(blocks) == subject  # whatever happened since the page was read
     with writing(engine) as session:
         request_cancel_job(session, seeded.waiting, now=factories.NOW)
-    assert _event(blocks) == reported
+    assert _event(blocks) == subject
     answer.close()
 
 

@@ -59,7 +59,7 @@ def test_one_look_serves_all_who_ask_within_a_second(
     other = client.application.test_client()
     made: list[str | None] = []
 
-    def note(sender: object, template: Template, **reported: object) -> None:
+    def note(sender: object, template: Template, **context: object) -> None:
         made.append(template.name)
 
     path = f"/sweeps/{seeded.sweep_id}"

@@ -61,10 +61,10 @@ def test_a_field_that_does_not_fit_is_named_beside_it(
         assert answer.status_code == 422, field
         page = answer.get_data(as_text=True)
         assert EVIL not in page
-        [reported] = re.findall(rf'id="{field}-error" role="alert">([^<]*)</p>', page)
-        assert html.unescape(reported).startswith(f"{field}: expected ")
-        assert "\n" not in reported
-        assert len(reported) < 1000
+        [message] = re.findall(rf'id="{field}-error" role="alert">([^<]*)</p>', page)
+        assert html.unescape(message).startswith(f"{field}: expected ")
+        assert "\n" not in message
+        assert len(message) < 1000
         assert re.search(rf'aria-describedby="[^"]*{field}-error"', page)
         # The rest of the form stays as it was sent.
         assert field == "name" or value_of(page, "name") == "by hand"

@@ -121,7 +121,7 @@ def test_what_was_sent_can_be_changed_without_sending_it_again(client: FlaskClie
 
 
 @pytest.mark.parametrize(
-    ("name", "files", "description"),
+    ("name", "files", "message"),
     [
         ("x.zip", {"train.py": stat.S_IFLNK}, "ordinary files alone"),
         ("x.zip", {"../train.py": b""}, "a path below"),
@@ -135,20 +135,20 @@ def test_what_was_sent_can_be_changed_without_sending_it_again(client: FlaskClie
 def test_files_that_no_agent_would_take_are_refused_at_their_field(
     name: str,
     files: Mapping[str, bytes | int] | None,
-    description: str,
+    message: str,
     client: FlaskClient,
     engine: sa.Engine,
 ) -> None:
     answer = send(client, name, b"no archive" if files is None else zipped(files))
     assert answer.status_code == 422
-    assert description in text_of(answer)
+    assert message in text_of(answer)
     assert 'id="script_files-error"' in answer.get_data(as_text=True)
     with reading(engine) as session:
         assert session.scalar(sa.select(sa.func.count()).select_from(BundleRow)) == 0
 
 
 @pytest.mark.parametrize(
-    ("field", "text", "description"),
+    ("field", "text", "message"),
     [
         ("parameters", "hidden", "expected words such as hidden=256,1024 lr=1e-3"),
         ("parameters", "hidden='", "No closing quotation"),
@@ -161,13 +161,13 @@ def test_files_that_no_agent_would_take_are_refused_at_their_field(
     ],
 )
 def test_a_field_that_does_not_fit_says_so_and_keeps_what_was_typed(
-    field: str, text: str, description: str, client: FlaskClient
+    field: str, text: str, message: str, client: FlaskClient
 ) -> None:
     answer = look(client, **{**SCRIPT, field: text})
     assert answer.status_code == 422
     page = answer.get_data(as_text=True)
     assert f'id="{field}-error"' in page
-    assert description in text_of(answer)
+    assert message in text_of(answer)
     if field != "launcher":
         assert value_of(page, field) == text
 
@@ -212,7 +212,7 @@ def test_only_who_may_submit_a_sweep_may_send_files(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "description"),
+    ("name", "content", "message"),
     [
         ("x.zip", zipped({"a/b.txt": b""}), "of which it has none"),
         ("x.zip", zipped({"train.py": b"#" * 2_000_000}), "at most 1.05 MB of Python"),
@@ -220,11 +220,11 @@ def test_only_who_may_submit_a_sweep_may_send_files(
     ],
 )
 def test_what_is_no_script_of_a_usual_size_is_refused(
-    name: str, content: bytes, description: str, client: FlaskClient
+    name: str, content: bytes, message: str, client: FlaskClient
 ) -> None:
     answer = send(client, name, content)
     assert answer.status_code == 422
-    assert description in text_of(answer)
+    assert message in text_of(answer)
 
 
 def test_a_bundle_that_the_server_lacks_is_refused_before_it_is_enqueued(

@@ -90,8 +90,8 @@ def test_the_first_page_sums_up_the_farm(client: FlaskClient, seeded: Seeded) ->
     assert figure_of(page, "failed") == "1"
     assert "3 of 5 done · 1 running · 1 failed" in part_of(page, "sweeps")
     queue = part_of(page, "queue")
-    requested = ("mlp", "digits", "single", "batch 128", "1 agent")
-    assert lacking(queue, f"Job {seeded.waiting}", *requested) == []
+    words = ("mlp", "digits", "single", "batch 128", "1 agent")
+    assert lacking(queue, f"Job {seeded.waiting}", *words) == []
     assert "labels kind=rare: no agent · has waited" in queue
     assert "data-busy" in page
 
@@ -216,8 +216,8 @@ def test_the_queue_says_what_is_next_why_it_waits_and_how_much_there_is(
     shown = [int(found) for found in re.findall(r'id="waiting-(\d+)"', page)]
     assert shown == [urgent, *jobs[1:8]]
     queue = part_of(page, "queue")
-    requested = ("mlp", "digits", "single", "batch 32", "1 agent")
-    assert lacking(queue, f"Job {urgent}", *requested, "1 more idle agent", "priority 5") == []
+    words = ("mlp", "digits", "single", "batch 32", "1 agent")
+    assert lacking(queue, f"Job {urgent}", *words, "1 more idle agent", "priority 5") == []
     assert lacking(queue, "7 more", "3 of them") == []
     assert "The time until all jobs are done is not known yet." in queue
     assert "3 jobs of sweeps that are paused or over budget are not included." in queue

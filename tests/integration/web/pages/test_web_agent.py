@@ -56,7 +56,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         )
     page = page_of(client, "/agents/known")
     text = read(page)
-    for description in (
+    for words in (
         "Farm / agent known",
         "Takes no rank: its disk is full",
         "clock against the server's +4.00 ms",
@@ -73,7 +73,7 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
         "No control run yet.",
         "None yet.",
     ):
-        assert description in text
+        assert words in text
     assert "<title>known · Benchfarm</title>" in page
     assert client.get("/agents/nobody").status_code == 404
     assert client.get("/agents/known?before=x").status_code == 400

@@ -119,8 +119,8 @@ def test_the_farm_is_not_fitted_to_unless_that_is_asked(
     assert "Look for them" in page
     assert "data-busy" not in page
     assert "Remove" not in page
-    requested = client.get("/data/origin?name=farm&suspicious=yes").get_data(as_text=True)
-    assert "Look for them" not in requested
+    suspicious = client.get("/data/origin?name=farm&suspicious=yes").get_data(as_text=True)
+    assert "Look for them" not in suspicious
 
 
 def test_a_table_is_looked_at_before_anything_is_stored(
@@ -169,7 +169,7 @@ def test_every_bad_cell_is_named_and_nothing_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("content", "description"),
+    ("content", "message"),
     [
         (b"", "this column: it is required"),
         (b"world_size|global_batch_size\n1|64\n", "commas, semicolons or tabs between the columns"),
@@ -179,11 +179,11 @@ def test_every_bad_cell_is_named_and_nothing_is_stored(
     ],
 )
 def test_what_is_no_table_is_refused_in_one_line(
-    client: FlaskClient, engine: sa.Engine, content: bytes, description: str
+    client: FlaskClient, engine: sa.Engine, content: bytes, message: str
 ) -> None:
     answer = _look(client, content)
     assert answer.status_code == 422
-    assert description in _text(answer)
+    assert message in _text(answer)
     assert 'value="mine"' in answer.get_data(as_text=True)  # the form keeps what was typed
     assert _stored(engine, "mine") == []
 
@@ -275,10 +275,10 @@ def test_a_sweep_is_downloaded_and_imported_as_one_file(
     assert archive.headers["Content-Disposition"].startswith("attachment; filename=sweep-1-")
     with zipfile.ZipFile(io.BytesIO(archive.data)) as file:
         assert {"manifest.json", "report.html", "samples.parquet"} <= set(file.namelist())
-    for reported in ("2 measurements added, 0 were", "0 measurements added, 2 were"):
+    for message in ("2 measurements added, 0 were", "0 measurements added, 2 were"):
         answer = _bundle(client, archive.data)
         assert answer.status_code == 303, _text(answer)
-        assert reported in _text(client.get(answer.headers["Location"]))
+        assert message in _text(client.get(answer.headers["Location"]))
     row = _stored(engine, "farm-unknown-sweep-1")[0]
     assert row.details["source"].startswith("sweep 1, ")
     [link] = re.findall(
@@ -305,7 +305,7 @@ def test_a_sweep_is_downloaded_and_imported_as_one_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "reported"),
+    ("content", "message"),
     [
         (b"no archive", "bundle: expected a ZIP file"),
         (b"PK\x05\x06" + bytes(18), "expected a ZIP file with manifest.json"),
@@ -313,11 +313,11 @@ def test_a_sweep_is_downloaded_and_imported_as_one_file(
     ],
 )
 def test_a_file_that_is_no_bundle_is_refused_and_nothing_stored(
-    client: FlaskClient, engine: sa.Engine, content: bytes, reported: str
+    client: FlaskClient, engine: sa.Engine, content: bytes, message: str
 ) -> None:
     refused = _bundle(client, content, origin=EVIL, replace="yes")
     assert refused.status_code == 422
-    assert reported in _text(refused)
+    assert message in _text(refused)
     assert EVIL not in refused.get_data(as_text=True)
     with reading(engine) as session:
         assert list(list_measurements(session, MeasurementFilter(), limit=10)) == []
@@ -327,8 +327,8 @@ def test_an_imported_origin_is_removed_after_a_question(
     client: FlaskClient, engine: sa.Engine
 ) -> None:
     _confirm(client, _look(client, GOOD))
-    requested = client.get("/data/remove?name=mine")
-    assert "Remove mine?" in _text(requested)
+    page = client.get("/data/remove?name=mine")
+    assert "Remove mine?" in _text(page)
     assert len(_stored(engine, "mine")) == 2
     data = {"csrf_token": csrf_of(client, "/data"), "name": "mine"}
     answer = client.post("/data/remove", data=data)

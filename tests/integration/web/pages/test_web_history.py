@@ -30,8 +30,8 @@ def test_each_cell_of_a_sweep_leads_to_what_changed_in_it_over_days(
     assert "torch 2.13.0 -&gt; &lt;2.13.1&gt;" in page
     text = text_of(page)
     assert "1.200 1." in text
-    for description in ("slower", "first on these machines", "failed"):
-        assert description in text
+    for words in ("slower", "first on these machines", "failed"):
+        assert words in text
     assert "mlp on digits, batch 32, single, world size 1" in text
     # A panel for each kind of machine, and the words of the event in both forms.
     assert page.count("data-plot") == 2

@@ -116,11 +116,11 @@ def test_pages_say_of_a_job_that_could_start_that_no_scheduler_works(
     with_broker = client_of(engine, FARM_BROKER_URL=broker.url)
     assert "about to start" not in _text(with_broker, "/")
     assert "Waiting: no scheduler runs: `farm doctor`" in _text(with_broker, f"/jobs/{job_id}")
-    without, description = client_of(engine), "the broker does not answer: `farm doctor` says more"
+    without, reason = client_of(engine), "the broker does not answer: `farm doctor` says more"
     for path in ("/", f"/sweeps/{sweep_id}", f"/jobs/{job_id}"):
-        assert description in _text(without, path)
+        assert reason in _text(without, path)
     job = without.get(f"/api/v1/jobs/{job_id}").get_json()
-    assert job["waits_because"] == description
+    assert job["waits_because"] == reason
 
 
 def test_jobs_sweeps_and_agents_are_steered_by_forms(
@@ -225,8 +225,8 @@ def test_a_new_measurement_changes_the_recommendation(
 @pytest.mark.parametrize("path", ["/", "/health/live", "/no/such/page", "/sweeps/1?page=0"])
 def test_every_answer_tells_how_long_the_server_took(client: FlaskClient, path: str) -> None:
     begun_s = time.perf_counter()
-    reported = client.get(path).headers["Server-Timing"]
+    header = client.get(path).headers["Server-Timing"]
     took_ms = (time.perf_counter() - begun_s) * 1000
-    found = re.fullmatch(r"total;dur=(\d+\.\d)", reported)
+    found = re.fullmatch(r"total;dur=(\d+\.\d)", header)
     assert found is not None
     assert 0 <= float(found[1]) <= took_ms

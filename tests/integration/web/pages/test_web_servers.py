@@ -53,8 +53,8 @@ def read(client: FlaskClient, path: str) -> tuple[str, str]:
     answer = client.get(path)
     page = answer.get_data(as_text=True)
     assert answer.status_code == 200, page
-    reported = re.sub(r"<script.*?</script>", " ", page, flags=re.DOTALL)
-    return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", reported)).split())
+    markup = re.sub(r"<script.*?</script>", " ", page, flags=re.DOTALL)
+    return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
 
 
 def served_job(
@@ -120,15 +120,15 @@ def served_job(
 def test_a_jobs_page_tells_what_ranks_exchanged_and_what_its_server_used(
     engine: sa.Engine, client: FlaskClient
 ) -> None:
-    page, reported = read(client, f"/jobs/{served_job(engine, ServerPlacement.APART)}")
-    assert "2 machines and 1 that serve" in reported
-    assert "1 server apart, hard placement" in reported
-    assert "rank 1 25 %" in reported
-    assert "rank 0 25 % 20 %, 30 %" in reported  # idle, and in each profiled step
-    assert "push 4.00 ms pull 6.00 ms" in reported
-    assert "rank 2, serves CPU 55 %, memory 5.00 MB" in reported
-    assert "1 8 40.0 %" in reported  # by how many updates they were late
-    assert "1.5 reads, 2.5 writes a second" in reported or "1.50 reads, 2.50 writes" in reported
+    page, text = read(client, f"/jobs/{served_job(engine, ServerPlacement.APART)}")
+    assert "2 machines and 1 that serve" in text
+    assert "1 server apart, hard placement" in text
+    assert "rank 1 25 %" in text
+    assert "rank 0 25 % 20 %, 30 %" in text  # idle, and in each profiled step
+    assert "push 4.00 ms pull 6.00 ms" in text
+    assert "rank 2, serves CPU 55 %, memory 5.00 MB" in text
+    assert "1 8 40.0 %" in text  # by how many updates they were late
+    assert "1.5 reads, 2.5 writes a second" in text or "1.50 reads, 2.50 writes" in text
     chart = page.split('id="plot-role-cpu-ratio"', 1)[1].split("</figure>", 1)[0]
     assert "ranks that train, mean" in chart
     assert "servers, mean" in chart
@@ -138,9 +138,9 @@ def test_a_server_of_agents_with_several_ranks_is_told_apart_from_those_that_tra
     engine: sa.Engine, client: FlaskClient
 ) -> None:
     job_id = served_job(engine, ServerPlacement.APART, ranks_per_agent=2)
-    page, reported = read(client, f"/jobs/{job_id}")
-    assert "rank 1 25 %" in reported
-    assert "rank 2 \N{EN DASH}" not in reported  # what a server exchanged is not counted
+    page, text = read(client, f"/jobs/{job_id}")
+    assert "rank 1 25 %" in text
+    assert "rank 2 \N{EN DASH}" not in text  # what a server exchanged is not counted
     chart = page.split('id="plot-role-cpu-ratio"', 1)[1].split("</figure>", 1)[0]
     assert "servers, mean" in chart
 
@@ -149,9 +149,9 @@ def test_pages_count_the_agents_of_several_ranks(engine: sa.Engine, client: Flas
     job_id = served_job(engine, ServerPlacement.APART, ranks_per_agent=2)
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, job_id).sweep_id
-    reported = read(client, f"/jobs/{job_id}")[1]
-    assert "4 ranks on 2 machines and 1 that serve" in reported
-    assert "rank 0 stands for the ranks 0 to 1" in reported
+    text = read(client, f"/jobs/{job_id}")[1]
+    assert "4 ranks on 2 machines and 1 that serve" in text
+    assert "rank 0 stands for the ranks 0 to 1" in text
     assert "ps_async 4 + 1" in read(client, f"/sweeps/{sweep_id}")[1]
     assert "2 of 3" in read(client, "/agents/a2")[1]
 
@@ -163,19 +163,19 @@ def test_an_older_attempt_is_not_shown_with_what_a_later_one_measured(
     with writing(engine) as session:
         later = factories.add_attempt(session, job_id, state=AttemptState.SUCCEEDED, number=2)
         session.execute(sa.update(MeasurementRow).values(attempt_id=later))
-    _, reported = read(client, f"/jobs/{job_id}?attempt=1")
-    assert "rank 1 25 %" in reported
-    assert "serves CPU" not in reported
-    assert "was late" not in reported
+    _, text = read(client, f"/jobs/{job_id}?attempt=1")
+    assert "rank 1 25 %" in text
+    assert "serves CPU" not in text
+    assert "was late" not in text
 
 
 def test_collocated_servers_have_cpu_of_their_own_and_share_a_network(
     engine: sa.Engine, client: FlaskClient
 ) -> None:
-    page, reported = read(client, f"/jobs/{served_job(engine, ServerPlacement.COLLOCATED)}")
+    page, text = read(client, f"/jobs/{served_job(engine, ServerPlacement.COLLOCATED)}")
     assert 'id="plot-role-cpu-ratio"' in page
     assert 'id="plot-role-net-tx-bytes"' not in page
-    assert "these share their ranks' network" in reported
+    assert "these share their ranks' network" in text
 
 
 def test_a_job_without_servers_has_no_charts_by_role(
@@ -184,9 +184,9 @@ def test_a_job_without_servers_has_no_charts_by_role(
     with writing(engine) as session:
         job_id = factories.add_job(session)
         factories.add_measurement(session, "k", job_id=job_id)
-    page, reported = read(client, f"/jobs/{job_id}")
+    page, text = read(client, f"/jobs/{job_id}")
     assert "slot-role-" not in page
-    assert "What ranks exchanged" not in reported
+    assert "What ranks exchanged" not in text
 
 
 def test_a_sweep_tells_its_cells_apart_by_how_they_are_set_up(
@@ -201,9 +201,9 @@ def test_a_sweep_tells_its_cells_apart_by_how_they_are_set_up(
     ]
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, factories.add_sweep(session, *specs)[0]).sweep_id
-    _, reported = read(client, f"/sweeps/{sweep_id}")
+    _, text = read(client, f"/sweeps/{sweep_id}")
     for words in ("by speed", "hard", "infiniband"):
-        assert words in reported
+        assert words in text
 
 
 def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
@@ -232,25 +232,25 @@ def test_accuracy_is_shown_by_epoch_and_as_the_time_to_a_target(
                     val_accuracy_ratio=0.45 * (epoch + 1) - 0.1 * number,
                 )
                 insert_epoch(session, token=token, rank=0, epoch=one)
-    page, reported = read(client, f"/sweeps/{sweep_id}/accuracy?target=85")
-    assert "batch 32" in reported
+    page, text = read(client, f"/sweeps/{sweep_id}/accuracy?target=85")
+    assert "batch 32" in text
     assert 'id="plot-accuracy"' in page
-    assert "1 of 1 2 6.00 s" in re.sub(r" 2\.00 ", " 2 ", reported)
-    assert "0 of 1" in reported
+    assert "1 of 1 2 6.00 s" in re.sub(r" 2\.00 ", " 2 ", text)
+    assert "0 of 1" in text
     assert client.get(f"/sweeps/{sweep_id}/accuracy?target=0").status_code in (200, 400)
     assert client.get(f"/sweeps/{sweep_id}/accuracy?target=many").status_code == 400
     assert client.get("/sweeps/999/accuracy").status_code == 404
-    assert "digits 64 single" in reported
-    assert "a part of them" not in reported
+    assert "digits 64 single" in text
+    assert "a part of them" not in text
     monkeypatch.setattr("web.pages.accuracy.MOST_JOBS", 1)
-    _, reported = read(client, f"/sweeps/{sweep_id}/accuracy")
-    assert "The page shows a part of them" in reported
-    assert "digits 32 single" in reported
-    assert "digits 64 single" not in reported
+    _, text = read(client, f"/sweeps/{sweep_id}/accuracy")
+    assert "The page shows a part of them" in text
+    assert "digits 32 single" in text
+    assert "digits 64 single" not in text
 
 
 def test_a_sweep_by_steps_has_no_accuracies(engine: sa.Engine, client: FlaskClient) -> None:
     with writing(engine) as session:
         sweep_id = session.get_one(JobRow, factories.add_job(session)).sweep_id
-    _, reported = read(client, f"/sweeps/{sweep_id}/accuracy")
-    assert "No job of this sweep trains by epochs" in reported
+    _, text = read(client, f"/sweeps/{sweep_id}/accuracy")
+    assert "No job of this sweep trains by epochs" in text

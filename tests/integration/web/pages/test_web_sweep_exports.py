@@ -42,9 +42,9 @@ def test_csv_and_json_have_a_row_for_each_measurement(client: FlaskClient, sweep
     assert tuple(rows[0]) == tuple(MEASUREMENTS)
     assert len(rows) == 18
     assert {row["one_way_delay_ms"] for row in rows} == {"0.0", "20.0"}
-    reported = client.get(f"/sweeps/{sweep_id}/export.json")
-    assert reported.content_type == "application/json"
-    listed = json.loads(reported.get_data())
+    downloaded = client.get(f"/sweeps/{sweep_id}/export.json")
+    assert downloaded.content_type == "application/json"
+    listed = json.loads(downloaded.get_data())
     assert [row["step_time_s"] for row in listed] == [float(row["step_time_s"]) for row in rows]
     assert listed[0]["accuracy"] is None
 
@@ -73,8 +73,8 @@ def test_a_text_that_a_spreadsheet_would_run_is_made_harmless(
     answer = client.get(f"/sweeps/{sweep_id}/export.csv").get_data(as_text=True)
     written = [row["instance_type"] for row in csv.DictReader(io.StringIO(answer))]
     assert written[:6] == [f"'{text}" for text in evil[:5]] + ["plain"]
-    reported = json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data())
-    assert [row["instance_type"] for row in reported[:6]] == evil  # no spreadsheet runs these
+    exported = json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data())
+    assert [row["instance_type"] for row in exported[:6]] == evil  # no spreadsheet runs these
 
 
 def test_a_sweep_without_measurements_is_an_empty_file(
@@ -89,8 +89,8 @@ def test_a_sweep_without_measurements_is_an_empty_file(
 def test_more_rows_than_one_part_are_all_written(client: FlaskClient, engine: sa.Engine) -> None:
     specs = [factories.job_spec(repetition=n, seed=n) for n in range(1005)]
     sweep_id = add_measured(engine, *specs)
-    reported = json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data())
-    assert [row["repetition"] for row in reported] == list(range(1005))
+    exported = json.loads(client.get(f"/sweeps/{sweep_id}/export.json").get_data())
+    assert [row["repetition"] for row in exported] == list(range(1005))
 
 
 @pytest.mark.parametrize("name", ["map", "time", "bars"])

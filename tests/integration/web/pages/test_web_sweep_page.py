@@ -152,11 +152,11 @@ def test_the_api_has_the_medians_that_the_page_shows(
     cells = client.get(f"/api/v1/sweeps/{sweep_id}").get_json()["cells"]
     assert len(cells) == 6
     for cell in cells:
-        reported, batch = cell["quantities"], cell["configuration"]["global_batch_size"]
-        assert set(reported) == {quantity.name for quantity in QUANTITIES}
-        assert reported["step_time_s"] == cell["step_time_s"]
-        assert reported["throughput_examples_per_s"] == pytest.approx(
-            batch / reported["step_time_s"]
+        quantities, batch = cell["quantities"], cell["configuration"]["global_batch_size"]
+        assert set(quantities) == {quantity.name for quantity in QUANTITIES}
+        assert quantities["step_time_s"] == cell["step_time_s"]
+        assert quantities["throughput_examples_per_s"] == pytest.approx(
+            batch / quantities["step_time_s"]
         )
 
 
@@ -248,8 +248,8 @@ def test_the_map_says_of_each_cell_how_it_stands(client: FlaskClient, engine: sa
         ["2", "3.12 ms", "1.56 ms", "impossible"],
         ["64", "100 ms", "50.0 ms !", "running"],
     ]
-    description = text_of(_part(page, 'id="map-more"', "<details"))
-    assert lacking(description, "Length differs", "Impossible:", "! after a number") == []
+    text = text_of(_part(page, 'id="map-more"', "<details"))
+    assert lacking(text, "Length differs", "Impossible:", "! after a number") == []
     assert "not in this sweep" not in page
     cells = text_of(_part(page, 'id="cells"', 'id="results"'))
     assert "1 of 1 disturbed" in cells
@@ -262,11 +262,9 @@ def test_a_sweep_says_why_its_jobs_wait(client: FlaskClient, engine: sa.Engine) 
         first, *_ = factories.add_sweep(session, *wide)
         factories.add_sweep(session, factories.job_spec(world_size=3))
         sweep_id = session.get_one(JobRow, first).sweep_id
-    description = text_of(
-        _part(page_of(client, f"/sweeps/{sweep_id}"), 'id="progress"', "</section>")
-    )
-    assert "2 jobs wait: needs 2 agents; the farm has 1" in description
-    assert "3 agents" not in description
+    text = text_of(_part(page_of(client, f"/sweeps/{sweep_id}"), 'id="progress"', "</section>"))
+    assert "2 jobs wait: needs 2 agents; the farm has 1" in text
+    assert "3 agents" not in text
 
 
 def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
@@ -274,7 +272,7 @@ def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
 ) -> None:
     sweep_id = add_measured(engine, *grid(), name="one")
 
-    def reported() -> tuple[str, list[tuple[int, int]]]:
+    def advice() -> tuple[str, list[tuple[int, int]]]:
         page = page_of(client, f"/sweeps/{sweep_id}")
         found = client.get(f"/api/v1/sweeps/{sweep_id}").json
         assert found is not None
@@ -285,23 +283,20 @@ def test_a_recommendation_says_how_much_of_its_evidence_is_of_other_sweeps(
         assert [one["recommended"]["world_size"] for one in found["recommended"]] == [4, 4]
         return text_of(_part(page, 'id="advice"', "</section>")), counts
 
-    description, counts = reported()
-    assert description.count("Rests on 3 measurements, all of this sweep.") == 2
-    assert "including other sweeps" in description
+    text, counts = advice()
+    assert text.count("Rests on 3 measurements, all of this sweep.") == 2
+    assert "including other sweeps" in text
     assert counts == [(3, 0)] * 2
     add_measured(engine, *grid(repetitions=2), name="another")
-    description, counts = reported()
-    rests = re.findall(r"[Rr]ests on (\d+) measurements: (\d+) of this sweep", description)
+    text, counts = advice()
+    rests = re.findall(r"[Rr]ests on (\d+) measurements: (\d+) of this sweep", text)
     assert set(rests) == {("5", "3")}
-    assert description.count("2 of other sweeps.") >= 2
+    assert text.count("2 of other sweeps.") >= 2
     assert counts == [(3, 2)] * 2
     only_one = [spec for spec in grid() if spec.world_size == 1]
     sweep_id = add_measured(engine, *only_one, name="of one machine")
-    description, counts = reported()
-    assert (
-        len(re.findall(r"Rests on 5 measurements of other sweeps[^.]* none of this", description))
-        == 2
-    )
+    text, counts = advice()
+    assert len(re.findall(r"Rests on 5 measurements of other sweeps[^.]* none of this", text)) == 2
     assert counts == [(0, 5)] * 2
     link = html.unescape(
         _part(page_of(client, f"/sweeps/{sweep_id}"), 'id="all-options-1" href="', '"')
@@ -396,8 +391,8 @@ def test_a_sweep_over_its_budget_asks_for_another(client: FlaskClient, engine: s
         sweep = session.get_one(SweepRow, seeded.sweep_id)
         sweep.budget_machine_s, sweep.budget_used_up_at = 1.8, factories.NOW
     page = page_of(client, path)
-    reported = ("over budget", "Budget: 0.0005 machine hours", "its sweep's budget of 0.0005")
-    assert lacking(text_of(page), *reported) == []
+    words = ("over budget", "Budget: 0.0005 machine hours", "its sweep's budget of 0.0005")
+    assert lacking(text_of(page), *words) == []
     assert 'name="budget_machine_hours"' in page
     form = {"csrf_token": csrf_of(client, path)}
     for wrong, status in ((None, 409), ("", 422), ("much", 422), ("0.0001", 409)):

@@ -140,8 +140,8 @@ def test_ports_are_everybodys_again_when_the_gang_has_gone(
 
 def told_to_open(agent: subprocess.Popen[str]) -> str:
     """Let it open its ports and end; return what it has logged."""
-    description, logged = agent.communicate("open\n", timeout=LIMIT_S)
-    assert description == "opened\n", logged
+    output, logged = agent.communicate("open\n", timeout=LIMIT_S)
+    assert output == "opened\n", logged
     return logged
 
 

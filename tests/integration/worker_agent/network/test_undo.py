@@ -281,7 +281,7 @@ def start_watchdog(*arguments: str) -> subprocess.Popen[bytes]:
         bufsize=0,
     )
     assert guard.stdout is not None
-    with guard.stdout as description:
-        assert description.read(1) == watchdog.ALIVE
+    with guard.stdout as output:
+        assert output.read(1) == watchdog.ALIVE
     guard.stdout = None
     return guard

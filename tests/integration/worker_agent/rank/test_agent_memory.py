@@ -129,8 +129,8 @@ def test_a_data_worker_that_outgrows_its_group_is_out_of_memory() -> None:
         group.take(trainer.pid)
         witness = MemoryMonitor()
         witness.look([trainer.pid])
-        description, _ = trainer.communicate(b"go\n", timeout=120)
-        reported = from_json(Failure, json.loads(description))
+        output, _ = trainer.communicate(b"go\n", timeout=120)
+        reported = from_json(Failure, json.loads(output))
         assert reported.kind is FailureKind.TRAINER_RAISED
         pids = lost_data_workers(reported)
         failure = failure_of_data_workers(

@@ -108,10 +108,10 @@ def test_an_agent_that_runs_no_bundles_fetches_none(farm: AgentFarm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "description"), [("", "AGENT_SCRIPT_VARIABLES"), ("MY_MODE", None)]
+    ("allowed", "message"), [("", "AGENT_SCRIPT_VARIABLES"), ("MY_MODE", None)]
 )
 def test_a_variable_that_the_operator_does_not_allow_is_refused(
-    allowed: str, description: str | None, farm: AgentFarm, tmp_path: Path
+    allowed: str, message: str | None, farm: AgentFarm, tmp_path: Path
 ) -> None:
     (tmp_path / "scripts").mkdir(mode=0o700)
     (tmp_path / "scripts/train.py").write_text("print(1)")
@@ -120,10 +120,10 @@ def test_a_variable_that_the_operator_does_not_allow_is_refused(
     model = "script:train.py MY_MODE=1 OMP_NUM_THREADS=1 --"
     gang = farm.gang(7, agent, model=model, dataset="script")
     gang.start()
-    if description is None:
+    if message is None:
         gang.wait_for(Prepared)
         return
     [refused] = gang.wait_for(RankEnded)
     assert refused.failure is not None
-    assert description in refused.failure.message
+    assert message in refused.failure.message
     assert "MY_MODE" in refused.failure.message

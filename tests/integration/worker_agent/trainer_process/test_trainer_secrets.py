@@ -61,12 +61,12 @@ print(done.stdout, done.stderr)
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 @pytest.mark.parametrize(
-    ("state", "description"),
+    ("state", "output"),
     [("open", "1"), ("hidden", "Permission denied")],
     ids=["open", "hidden"],
 )
 def test_a_trainer_of_the_agents_own_user_cannot_read_the_agents_environment(
-    *, state: str, description: str
+    *, state: str, output: str
 ) -> None:
     python = shutil.which("python3", path="/usr/bin")
     if python is None:
@@ -81,4 +81,4 @@ def test_a_trainer_of_the_agents_own_user_cannot_read_the_agents_environment(
         timeout=30,
         check=False,
     )
-    assert description in done.stdout, done.stderr
+    assert output in done.stdout, done.stderr

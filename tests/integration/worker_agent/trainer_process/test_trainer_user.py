@@ -156,7 +156,7 @@ def test_it_dies_with_its_agent(tmp_path: Path, *, is_warm: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "description"),
+    ("settings", "message"),
     [
         ({"AGENT_TRAINER_USER": "no-such-user"}, "expected a user of this machine"),
         ({"AGENT_TRAINER_USER": "root"}, "expected neither root nor"),
@@ -166,7 +166,7 @@ def test_it_dies_with_its_agent(tmp_path: Path, *, is_warm: bool) -> None:
     ],
 )
 def test_a_user_that_does_not_serve_is_refused_at_the_start(
-    tmp_path: Path, settings: dict[str, str], description: str
+    tmp_path: Path, settings: dict[str, str], message: str
 ) -> None:
     given = {
         "AGENT_STATE_DIR": str(tmp_path),
@@ -184,4 +184,4 @@ def test_a_user_that_does_not_serve_is_refused_at_the_start(
         check=False,
     )
     assert done.returncode == 2
-    assert description in done.stderr
+    assert message in done.stderr

@@ -37,11 +37,11 @@ def test_both_frameworks_learn_it(
     write: Callable[[Path], Path], strategy: str, world_size: int, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "mine.npz")  # a folder may be called so, too
-    requested = job(path, strategy=strategy, world_size=world_size)
-    with gang(requested, tmp_path, data_dir=tmp_path) as trainers:
+    spec = job(path, strategy=strategy, world_size=world_size)
+    with gang(spec, tmp_path, data_dir=tmp_path) as trainers:
         first, *_ = results(trainers)
     source = trainers[0].seen(Ready)[0].dataset
-    assert (source.name, source.origin) == (requested.dataset, str(path))
+    assert (source.name, source.origin) == (spec.dataset, str(path))
     assert source.train_examples_count >= 56
     assert first.val_accuracy_ratio is not None
     assert first.val_accuracy_ratio > 0.9  # a quarter by guessing
@@ -49,10 +49,10 @@ def test_both_frameworks_learn_it(
 
 @pytest.mark.torch
 def test_an_agent_with_another_content_is_refused_before_anything_connects(tmp_path: Path) -> None:
-    requested = job(write_npz(tmp_path / "mine.npz"), strategy="torch_ddp")
+    spec = job(write_npz(tmp_path / "mine.npz"), strategy="torch_ddp")
     (tmp_path / "other").mkdir()
     other = write_npz(tmp_path / "other" / "mine.npz", y_test=[0, 1, 2] * 4)
-    with started(requested, tmp_path, data_dir=other.parent) as trainers:
+    with started(spec, tmp_path, data_dir=other.parent) as trainers:
         for trainer in trainers:
             trainer.exit_code()
             [failure] = [event for event in trainer.arrived() if isinstance(event, Failure)]
@@ -63,7 +63,7 @@ def test_an_agent_with_another_content_is_refused_before_anything_connects(tmp_p
 @pytest.mark.torch
 def test_a_stream_of_tokens_is_learned(tmp_path: Path) -> None:
     path = write_token_file(tmp_path / "mine.bin")
-    requested = JobSpec(
+    spec = JobSpec(
         model="gpt2_tiny",
         dataset=name_of(path, sequence_length=16),
         strategy="torch_ddp",
@@ -71,7 +71,7 @@ def test_a_stream_of_tokens_is_learned(tmp_path: Path) -> None:
         global_batch_size=18,
         epochs=20,
     )
-    with gang(requested, tmp_path, data_dir=tmp_path) as trainers:
+    with gang(spec, tmp_path, data_dir=tmp_path) as trainers:
         [result] = results(trainers)
     assert result.val_accuracy_ratio is not None
     assert result.val_accuracy_ratio > 0.9  # a sixteenth by guessing

@@ -254,12 +254,12 @@ def test_a_second_visit_of_one_rank_is_sent_away(stations: Stations) -> None:
 def test_half_a_greeting_keeps_nobody_from_being_answered(stations: Stations) -> None:
     one, _ = stations.open(2)
     place = (one.address.host, one.address.probe_port)
-    description = greeting(token=TOKEN, rank=1, is_settled=True)
+    message = greeting(token=TOKEN, rank=1, is_settled=True)
     with socket.create_connection(place, timeout=60) as connection:
-        connection.sendall(description[:5])
+        connection.sendall(message[:5])
         [rtt] = measure_peers((one.address,), own_rank=1, timeout_s=10)
         assert rtt.probe_count == 20
-        connection.sendall(description[5:])
+        connection.sendall(message[5:])
         stream = one.streams.take(1, deadline=time.monotonic() + 5)
         stream.connection.close()
 
