@@ -53,8 +53,8 @@ def _class(name: str, meaning: str, parameters: list[dict[str, Any]]) -> str:
     wanted = [p for p in parameters if p["in"] == "query" and p["name"] not in _LEFT_OUT]
     lines = [f"class {name}(TypedDict, total=False):", f'    """{meaning}', ""]
     for parameter in wanted:
-        description = f"- `{_python_name(parameter)}`: {_uncapitalised(parameter['description'])}"
-        lines += textwrap.wrap(description, 100, initial_indent="    ", subsequent_indent="      ")
+        entry = f"- `{_python_name(parameter)}`: {_uncapitalised(parameter['description'])}"
+        lines += textwrap.wrap(entry, 100, initial_indent="    ", subsequent_indent="      ")
     lines += ['    """', "", *(f"    {field}" for field in _fields(wanted))]
     return "\n".join(lines) + "\n"
 

@@ -169,8 +169,8 @@ def _packages() -> Iterator[tuple[str, ...]]:
         for file in sorted((root() / top).glob("**/__init__.py")):
             folder = file.parent.relative_to(root())
             if len(folder.parts) <= 2 and str(folder) != "farm":
-                description = ast.get_docstring(ast.parse(file.read_text())) or ""
-                yield f"`{folder}`", _first_sentence(description)
+                docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+                yield f"`{folder}`", _first_sentence(docstring)
 
 
 def tables_of_the_store() -> list[str]:
@@ -180,17 +180,17 @@ def tables_of_the_store() -> list[str]:
 
 def _stored() -> Iterator[tuple[str, ...]]:
     for mapper in sorted(Table.registry.mappers, key=lambda one: one.local_table.description):
-        description, _, written = (inspect.getdoc(mapper.class_) or "").partition("\n\nWritten ")
+        docstring, _, written = (inspect.getdoc(mapper.class_) or "").partition("\n\nWritten ")
         who = " ".join(written.partition("\n\n")[0].split())
         yield (
             f"`{mapper.local_table.description}`",
-            _first_sentence(description),
+            _first_sentence(docstring),
             who.removesuffix("."),
         )
 
 
-def _first_sentence(description: str) -> str:
-    text = " ".join(description.partition("\n\n")[0].split())
+def _first_sentence(docstring: str) -> str:
+    text = " ".join(docstring.partition("\n\n")[0].split())
     return re.split(r"(?<=[.])\s", text)[0]
 
 
@@ -228,8 +228,8 @@ def _requests(app: Flask) -> Iterator[tuple[str, ...]]:
             continue
         [method] = (rule.methods or set()) - {"HEAD", "OPTIONS"}
         address = re.sub(r"<(?:\w+_)?(\w+)>", r"{\1}", rule.rule)
-        description = inspect.getdoc(app.view_functions[rule.endpoint]) or ""
-        yield f"`{method} {address}`", description.partition("\n")[0]
+        docstring = inspect.getdoc(app.view_functions[rule.endpoint]) or ""
+        yield f"`{method} {address}`", docstring.partition("\n")[0]
 
 
 def strategies() -> list[str]:

@@ -106,7 +106,7 @@ def run_sweep(
     ]
     runs: list[tuple[int, str, float]] = []
     cells: list[list[Repetition]] = [[] for _ in range(cell_count)]
-    requested = [precision.min_repetitions] * cell_count
+    repetitions_wanted = [precision.min_repetitions] * cell_count
     timelines: list[Timeline | None] = [None] * cell_count
     while waiting:
         cell = waiting.pop(0)
@@ -117,7 +117,7 @@ def run_sweep(
                 job_id=job_id, state=RepetitionState.MEASURED, step_time_s=time_s, fingerprint="x"
             )
         )
-        if len(cells[cell]) == requested[cell]:
+        if len(cells[cell]) == repetitions_wanted[cell]:
             timelines[cell] = Timeline(
                 Run(
                     job_id=job_id,
@@ -129,7 +129,7 @@ def run_sweep(
                 for job_id, cell_hash, time_s in runs
             )
             more = next_repetitions(cells[cell], precision, timelines[cell])
-            requested[cell] += more
+            repetitions_wanted[cell] += more
             waiting = _by_round([*waiting, *[cell] * more], cells)
     ended = []
     for repetitions, timeline in zip(cells, timelines, strict=True):

@@ -160,10 +160,12 @@ class Liar:
         message = json.loads(text)
         task = message["headers"]["task"].removeprefix("agent.")
         envelope = json.loads(base64.b64decode(message["body"]))[0][0]
-        reported = json.loads(envelope["signed"]) if "signed" in envelope else envelope["message"]
-        token = reported.get("token", 0)
-        if task == "beat_confirmed" and reported["boot_id"] == self._boot_id:
-            self._echo = reported["server_time_s"], time.monotonic()
+        message_body = (
+            json.loads(envelope["signed"]) if "signed" in envelope else envelope["message"]
+        )
+        token = message_body.get("token", 0)
+        if task == "beat_confirmed" and message_body["boot_id"] == self._boot_id:
+            self._echo = message_body["server_time_s"], time.monotonic()
         elif task == "start_rank":
             self._token = max(self._token, token)
             self._serving = token

@@ -60,10 +60,10 @@ def _refused(answer: Answer, *statuses: int) -> str:
     if answer.status not in statuses:
         raise Succeeded(f"answered {answer.status}: {answer.text[:300]}")
     try:
-        reported = json.loads(answer.text)["detail"]
+        detail = json.loads(answer.text)["detail"]
     except ValueError:
-        reported = answer.text[:60]
-    return f"{answer.status}: {reported}"
+        detail = answer.text[:60]
+    return f"{answer.status}: {detail}"
 
 
 def _request(

@@ -189,8 +189,8 @@ class Probe:
 
     def _is_confirmed(self, text: bytes | str) -> bool:
         body = json.loads(base64.b64decode(json.loads(text)["body"]))
-        reported = json.loads(body[0][0]["signed"])
-        return (reported.get("boot_id"), reported.get("counter")) == (self._boot_id, self._counter)
+        signed = json.loads(body[0][0]["signed"])
+        return (signed.get("boot_id"), signed.get("counter")) == (self._boot_id, self._counter)
 
 
 class Attack:

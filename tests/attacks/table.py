@@ -25,5 +25,5 @@ def table(outcomes: Sequence[tuple[Attack, str | None]]) -> list[str]:
 def write(page: Path, outcomes: Sequence[tuple[Attack, str | None]], *, on: dt.date) -> None:
     """Replace what is between the page's markers."""
     refused = sum(words is not None for _, words in outcomes)
-    description = f"`{COMMAND}` on {on}: {len(outcomes)} attacks, {refused} refused."
-    TABLE.write(page, [description, "", *table(outcomes)])
+    summary = f"`{COMMAND}` on {on}: {len(outcomes)} attacks, {refused} refused."
+    TABLE.write(page, [summary, "", *table(outcomes)])

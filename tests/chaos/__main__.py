@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(text)
     if given.write:
         took_s = time.monotonic() - begun_s
-        requested = f"--faults {given.faults} --farms {given.farms} --seed {given.seed}"
-        command = f"python -m tests.chaos {requested}"
+        options = f"--faults {given.faults} --farms {given.farms} --seed {given.seed}"
+        command = f"python -m tests.chaos {options}"
         write(given.write, outcome, command=command, at=dt.datetime.now(dt.UTC), took_s=took_s)
     return int(bool(outcome.broken or late or len(outcome.strikes) < given.faults))
 

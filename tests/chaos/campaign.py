@@ -220,14 +220,14 @@ class Campaign:
                 and strike.fault.serves(self._farm, strike.agent, seen, healed_at)
             ):
                 strike.serves_after_s = after_s
-            reported = seen.reported(strike.jobs, now=dt.datetime.now(dt.UTC))
+            progress = seen.progress(strike.jobs, now=dt.datetime.now(dt.UTC))
             if strike.jobs_after_s is None and self._jobs_go_on(strike, seen):
                 strike.jobs_after_s = after_s
             elif strike.jobs_after_s is None:
-                strike.before = reported
+                strike.before = progress
             if strike.is_open and after_s > strike.planned.lasts_s + self._stuck_s:
                 strike.is_stuck = True
-                text = f"stuck: {strike}; {reported}"
+                text = f"stuck: {strike}; {progress}"
                 self.outcome.broken.append(text)
                 self._say(text)
                 strike.jobs_after_s = strike.serves_after_s = after_s
@@ -285,10 +285,10 @@ class Campaign:
         self.outcome.broken += found
         for text in found:
             self._say(f"broken: {text}")
-        reported = Counter(measurement.job_id for measurement in evidence.store.measurements)
+        measured_counts = Counter(measurement.job_id for measurement in evidence.store.measurements)
         for job in evidence.store.jobs:
-            if job.state is not JobState.SUCCEEDED or not reported[job.id]:
+            if job.state is not JobState.SUCCEEDED or not measured_counts[job.id]:
                 self.outcome.lost_jobs.add(job.id)
-            if reported[job.id] > 1:
+            if measured_counts[job.id] > 1:
                 self.outcome.doubled_jobs.add(job.id)
         return self.outcome.broken

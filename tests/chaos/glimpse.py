@@ -70,7 +70,7 @@ class Glimpse:
         free = [i for i in able if heard[i].attempt in mine and heard[i].unclean in mine]
         return len(free) >= job.agent_count
 
-    def reported(self, jobs: Collection[int], *, now: dt.datetime) -> str:
+    def progress(self, jobs: Collection[int], *, now: dt.datetime) -> str:
         """Say how far those jobs are, and what keeps each agent."""
         words = []
         for job_id in jobs:

@@ -63,12 +63,12 @@ def settings_of_a_server(config: Path, *lines: str) -> tuple[dict[str, str], lis
     It is told of each start of Redis by a line in a file `starts`.
     """
     redis = config.with_name("redis.conf")
-    description = f'{{ echo again >>{config}/starts; command install "$WORK/redis" {redis}; }}'
+    body = f'{{ echo again >>{config}/starts; command install "$WORK/redis" {redis}; }}'
     installer(
         config,
         f"REDIS_CONF={redis} REDIS_CERTIFICATE={config.with_name('redis')}",
         f"REDIS_ACL={config.with_name('acl')} SETTINGS=()",
-        f'WEB="" ADDRESS="" PLAINTEXT=""; restart_redis() {description}',
+        f'WEB="" ADDRESS="" PLAINTEXT=""; restart_redis() {body}',
         *lines,
     )
     return assignments(config / "server.env"), redis.read_text().splitlines()

@@ -46,6 +46,6 @@ def submit_and_wait(sweep: Path, environ: dict[str, str]) -> str:
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    description = done.stdout + done.stderr
-    assert done.returncode == 0, description
-    return description
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    return output

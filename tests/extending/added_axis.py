@@ -79,8 +79,8 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "refusal", _refusal(refused) == (f"case[0].{name}", wrong)
     answer: Any = client.post("/api/v1/sweeps", json=refused)
     got = answer.json["detail"].endswith(f"got {wrong!r}")
-    reported = (answer.status_code, answer.json["field"], got)
-    yield "refusal of the API", reported == (422, f"case[0].{name}", True)
+    refusal = (answer.status_code, answer.json["field"], got)
+    yield "refusal of the API", refusal == (422, f"case[0].{name}", True)
     if axis.is_named:
         elsewhere = [{**case, "strategy": "mwms_auto"} for case in _cases(axis)]
         alone = _asked(axis, {"name": "added", "case": elsewhere})

@@ -118,11 +118,11 @@ def _metric(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     agents.both_report(token, Samples(samples=samples))
     agents.end(token)
     series: Any = client_of(engine).get("/api/v1/jobs/1/series").json
-    reported = [
+    values = [
         [sample["extra"][name] for sample in rank["samples"] if name in sample["extra"]]
         for rank in series["samples"]
     ]
-    yield "series of the API", reported == [[sample.extra[name] for sample in samples]] * 2
+    yield "series of the API", values == [[sample.extra[name] for sample in samples]] * 2
 
 
 def _sampled() -> tuple[Sample, ...]:
@@ -153,12 +153,12 @@ def _tracker(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
         yield "FARM_TRACKER", web_settings(FARM_TRACKER=destination).tracker == destination
         command = ("export", SWEEP_NAME, "--to", name, "--out", folder)
         url = engine.url.render_as_string(hide_password=False)
-        description = [_farm(*command, FARM_DATABASE_URL=url).stderr for _ in range(2)]
-        yield "farm export --to", f"{len(jobs)} jobs sent to {name}\n" in description[0]
+        errors = [_farm(*command, FARM_DATABASE_URL=url).stderr for _ in range(2)]
+        yield "farm export --to", f"{len(jobs)} jobs sent to {name}\n" in errors[0]
         again = f"0 jobs sent to {name}, {len(jobs)} jobs there already\n"
         yield (
             "sent once",
-            again in description[1] and len(list(Path(folder).iterdir())) == len(jobs),
+            again in errors[1] and len(list(Path(folder).iterdir())) == len(jobs),
         )
 
 

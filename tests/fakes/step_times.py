@@ -34,15 +34,15 @@ class FakeStepTimes:
     def predict(self, configurations: Sequence[Configuration]) -> list[Prediction]:
         return [self._one(configuration) for configuration in configurations]
 
-    def _one(self, requested: Configuration) -> Prediction:
-        own = [o for o in self.observations if o.configuration == requested]
+    def _one(self, configuration: Configuration) -> Prediction:
+        own = [o for o in self.observations if o.configuration == configuration]
         if own:
             median_s = statistics.median(o.step_time_s for o in own)
             ids = tuple(o.measurement_id for o in own)
             return prediction(median_s, basis=Basis.MEASURED, measurement_ids=ids)
-        if requested.strategy in self.unknown:
+        if configuration.strategy in self.unknown:
             return prediction(None, basis=Basis.UNKNOWN, unknown_because="never measured")
-        return prediction(self.scale * truth_s(requested), basis=Basis.INTERPOLATED)
+        return prediction(self.scale * truth_s(configuration), basis=Basis.INTERPOLATED)
 
 
 def truth_s(configuration: Configuration) -> float:

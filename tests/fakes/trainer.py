@@ -252,8 +252,8 @@ def train(assignment: Assignment, go: GoLine, behaviour: dict[str, str]) -> None
     own = result(assignment, begun_s=begun_s, span_s=timed_count * step_s, step_count=timed_count)
     # Every other update comes one too late.
     late = (timed_count - timed_count // 2, timed_count // 2)
-    reported = Exchange(update_count=timed_count, push_s=0.001, pull_s=0.002, staleness_counts=late)
-    say(dataclasses.replace(own, exchange=reported if servers else None))
+    exchange = Exchange(update_count=timed_count, push_s=0.001, pull_s=0.002, staleness_counts=late)
+    say(dataclasses.replace(own, exchange=exchange if servers else None))
     for server in servers:
         server.send(b".")
     for thread in watches:

@@ -96,13 +96,13 @@ def test_packets_are_lost_at_the_ratio(hosts: Hosts, ratio: float, count: int) -
 def test_a_stream_gets_the_bandwidth_and_leaves_the_round_trip_short(
     hosts: Hosts, mbit_per_s: float, delay_s: float, least_share: float
 ) -> None:
-    requested = mbit_per_s * 125e3
+    bytes_per_s = mbit_per_s * 125e3
     settle_s = 1 + 20 * delay_s
-    with shaped(hosts, NetworkProfile(bandwidth_bytes_per_s=requested, one_way_delay_s=delay_s)):
+    with shaped(hosts, NetworkProfile(bandwidth_bytes_per_s=bytes_per_s, one_way_delay_s=delay_s)):
         found = stream(*hosts, FAR, settle_s=settle_s, timed_s=2.5)
 
     assert least_share * mbit_per_s <= found.bits_per_s / 1e6 <= 1.05 * mbit_per_s
-    queue_s = queued_packets(requested) * PACKET_BYTES / requested
+    queue_s = queued_packets(bytes_per_s) * PACKET_BYTES / bytes_per_s
     assert 2 * delay_s <= found.loaded_rtt_s <= 2 * delay_s + queue_s + 0.01
 
 

@@ -61,9 +61,9 @@ def test_a_stopped_study_goes_on_and_measures_nothing_twice(tmp_path: Path) -> N
     ) as process:
         wait_until(measured, "a job is measured")
         process.send_signal(signal.SIGTERM)
-        _, reported = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run the same command again to continue" in reported
+    assert "run the same command again to continue" in errors
     assert not (out / "latency-study.md").exists()
     first = measured()
     assert len(first) < 4

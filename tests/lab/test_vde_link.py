@@ -117,8 +117,8 @@ except EmulationFailed as error:
 emulator.clear()
 emulator.check()
 """
-    description = on_host(stations, one, program)
-    assert description == f"link {one.interface}: loss should be 1 and is 0"
+    output = on_host(stations, one, program)
+    assert output == f"link {one.interface}: loss should be 1 and is 0"
 
 
 def test_an_agent_outside_of_a_lab_cannot_claim_it(stations: Stations) -> None:

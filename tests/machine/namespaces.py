@@ -57,14 +57,14 @@ class Namespace:
 
     def root_queue(self, interface: str = "eth0") -> str:
         """Return the first line that `tc` has to say of an interface."""
-        description = subprocess.run(
+        done = subprocess.run(
             ["ip", "netns", "exec", self.name, "tc", "qdisc", "show", "dev", interface],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
-        return description.stdout.partition("\n")[0]
+        return done.stdout.partition("\n")[0]
 
 
 @contextmanager

@@ -193,11 +193,11 @@ def one_outcome_each(
     of_job: dict[int, list[AttemptValue]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda a: a.id):
         of_job[attempt.job_id].append(attempt)
-    reported: dict[int, list[MeasurementValue]] = defaultdict(list)
+    by_job: dict[int, list[MeasurementValue]] = defaultdict(list)
     for measurement in measurements:
-        reported[measurement.job_id].append(measurement)
+        by_job[measurement.job_id].append(measurement)
     for job in jobs:
-        tried, rows = of_job[job.id], reported.pop(job.id, [])
+        tried, rows = of_job[job.id], by_job.pop(job.id, [])
         if len(rows) > 1:
             found.append(f"job {job.id} has measurements {[m.id for m in rows]}")
         if (job.state in FINAL_JOB_STATES) != job.is_finished:
@@ -209,7 +209,7 @@ def one_outcome_each(
         has = [(m.attempt_id, m.status == "ok") for m in rows]
         if len(rows) <= 1 and has != due:
             found.append(f"job {job.id} is {job.state.value}: measured {has}, not {due}")
-    found += [f"job {job_id} is not there, but measured" for job_id in reported]
+    found += [f"job {job_id} is not there, but measured" for job_id in by_job]
     return found
 
 

@@ -120,11 +120,11 @@ def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spool
     found: list[Spooled] = []
     agents: dict[tuple[int, int], str] = {}
     columns = [getattr(RankRow, column) for column in _TOLD]
-    for token, rank, agent_id, *reported in session.execute(
+    for token, rank, agent_id, *bodies in session.execute(
         select(RankRow.attempt_id, RankRow.rank, RankRow.agent_id, *columns)
     ):
         agents[token, rank] = agent_id
-        for kind, body in zip(_TOLD, reported, strict=True):
+        for kind, body in zip(_TOLD, bodies, strict=True):
             if body is not None:
                 found += _said(agent_id, token, rank, kind, body)
     for kind, token_column, rank_column, key in (

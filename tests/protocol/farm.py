@@ -188,10 +188,10 @@ class ProtocolFarm:
     def written(self) -> list[Spooled]:
         """Return what the agents' spools took, and no disk was lost with."""
         return [
-            description
+            entry
             for agent in self.agents
             for report in (*agent.brought, *agent.written)
-            for description in spooled(agent.agent_id, report)
+            for entry in spooled(agent.agent_id, report)
         ]
 
     def lost(self) -> list[Spooled]:

@@ -48,9 +48,9 @@ def add_day(
 
     It is measured so many days after NOW. Returns the ids of its jobs.
     """
-    requested = spec or job_spec()
+    base = spec or job_spec()
     count = len(times_s) + failed_count
-    specs = [dataclasses.replace(requested, repetition=n) for n in range(max(1, count))]
+    specs = [dataclasses.replace(base, repetition=n) for n in range(max(1, count))]
     job_ids = add_sweep(session, *specs, name=f"day {day}")
     at = NOW + dt.timedelta(days=day)
     for job_id, time_s in zip(job_ids, times_s, strict=False):
@@ -62,8 +62,8 @@ def add_day(
             job_id=job_id,
             created_at=at,
             step_time_s=time_s,
-            model=requested.model,
-            strategy=requested.strategy,
+            model=base.model,
+            strategy=base.strategy,
             framework=framework,
             fingerprint=fingerprint,
             flags=flags or [],

@@ -45,11 +45,11 @@ class GroundTruth:
             for i, c in enumerate(self.configurations, start=1)
         ]
 
-    def is_knowable(self, requested: Configuration, training: Sequence[Configuration]) -> bool:
+    def is_knowable(self, configuration: Configuration, training: Sequence[Configuration]) -> bool:
         """Whether anything measured with the same names follows the same law."""
-        own = names_of(canonical(requested))
+        own = names_of(canonical(configuration))
         return any(
-            names_of(c) == own and self.regime(c) == self.regime(requested) for c in training
+            names_of(c) == own and self.regime(c) == self.regime(configuration) for c in training
         )
 
 

@@ -111,7 +111,7 @@ def page_of(started: Browser, *, device: str) -> Iterator[Page]:
     context.set_default_timeout(_PATIENCE_MS)
     page = context.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda description: _note(complaints, description.type, description.text))
+    page.on("console", lambda message: _note(complaints, message.type, message.text))
     yield page
     context.close()
     # A refused form answers 422, and a test keeps scripts away: the console calls both errors.

@@ -49,7 +49,7 @@ _ENDED = ("succeeded", "failed", "cancelled")
 
 
 class BootedFarm:
-    """`reported` has a line for each duration that was seen; `releases` can be installed.
+    """`lines` has a line for each duration that was seen; `releases` can be installed.
 
     The machines have them at /srv/1, /srv/2 and so on.
     """
@@ -58,7 +58,7 @@ class BootedFarm:
         self, server: Machine, agents: tuple[Machine, ...], *, system: System, folder: Path
     ) -> None:
         self.server, self.agents = server, agents
-        self.reported: list[str] = []
+        self.lines: list[str] = []
         self.releases: list[Release] = []
         self._system, self._folder = system, folder
 
@@ -67,7 +67,7 @@ class BootedFarm:
         return {self.server: "server", **dict.fromkeys(self.agents, "agent")}
 
     def tell(self, line: str) -> None:
-        self.reported.append(line)
+        self.lines.append(line)
         print(f"booted farm: {line}", flush=True)
 
     def make_release(self, suffix: str = "") -> Release:
@@ -125,11 +125,11 @@ class BootedFarm:
             options = ("--requirements", "/root/packages.txt", *options)
         release = len(self.releases)
         wheels = ("--wheels", f"/srv/{release}/wheels")
-        description = machine.do("bash", self.installer, role, *wheels, *options, limit_s=INSTALL_S)
+        output = machine.do("bash", self.installer, role, *wheels, *options, limit_s=INSTALL_S)
         self.tell(
             f"release {release} on {machine.name}: installed in {time.monotonic() - started:.0f} s"
         )
-        print(description)
+        print(output)
 
     def submit(self, count: int, *, steps: int) -> None:
         sweep = self.server.root / "var/lib/benchfarm/sweep.toml"
@@ -137,15 +137,15 @@ class BootedFarm:
         # Where the server is just being upgraded, the next look submits.
         self.server.tried("farm", "submit", "/var/lib/benchfarm/sweep.toml")
 
-    def requested(self, query: str) -> list[str]:
+    def query(self, statement: str) -> list[str]:
         """Return the rows that the server's PostgreSQL has for a query; none while it is away."""
         as_farm = ("setpriv", "--reuid=benchfarm", "--regid=benchfarm", "--init-groups")
-        description = self.server.run(*as_farm, "psql", "-qAt", "benchfarm", "-c", query)
-        return description.splitlines()
+        output = self.server.run(*as_farm, "psql", "-qAt", "benchfarm", "-c", statement)
+        return output.splitlines()
 
     def counts(self) -> Counter[str] | None:
         """Return how many jobs are in each state; None while the store is away."""
-        rows = self.requested("SELECT state, count(*) FROM jobs GROUP BY state UNION SELECT '', 1")
+        rows = self.query("SELECT state, count(*) FROM jobs GROUP BY state UNION SELECT '', 1")
         found = {state.lower(): int(count) for state, count in (row.split("|") for row in rows)}
         return Counter({state: n for state, n in found.items() if state}) if found else None
 
@@ -188,7 +188,7 @@ class BootedFarm:
             *("--timestamp=unix", service),
         )
         instant = f"to_timestamp({since.removeprefix('@')})"
-        rows = self.requested(
+        rows = self.query(
             f"SELECT count(*) FROM attempts WHERE leased_at < {instant} "
             f"AND (ended_at IS NULL OR ended_at > {instant})"
         )

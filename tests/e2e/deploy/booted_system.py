@@ -111,8 +111,8 @@ def missing_of_own() -> str | None:
     """Return what this machine's system lacks to be that of the machines; None if nothing."""
     if shutil.which("dpkg-query") is None:
         return "this machine's system is not Debian or Ubuntu"
-    requested = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *PACKAGES)
-    known = run(*requested).stdout.splitlines()
+    query = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *PACKAGES)
+    known = run(*query).stdout.splitlines()
     missing = [package for package in PACKAGES if f"{package} installed" not in known]
     if missing:
         return f"not installed: {', '.join(missing)}"

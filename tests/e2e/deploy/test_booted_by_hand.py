@@ -95,8 +95,8 @@ def test_a_server_is_installed_as_the_documents_say(farm: BootedFarm) -> None:
     there = edited("/etc/benchfarm/server.env", own)
     lines = after(lines, "install -m 0600", *there)
     lines = after(lines, PIP, *pinned, SUDO, *database)
-    description = type_on(server, [*first, *lines])
-    (farm.agents[0].root / "root/printed.env").write_text(description)
+    output = type_on(server, [*first, *lines])
+    (farm.agents[0].root / "root/printed.env").write_text(output)
     for unit in ("farm-scheduler", "farm-collector", "farm-web", "farm-prune.timer"):
         assert server.run("systemctl", "is-active", unit) == "active"
 
@@ -122,10 +122,10 @@ def test_an_agent_is_installed_as_the_documents_say(farm: BootedFarm) -> None:
 
 
 def is_alive(farm: BootedFarm) -> bool:
-    return [row["id"] for row in requested(farm.server, "agents") if row["is_alive"]] == ["vm-1"]
+    return [row["id"] for row in farm_json(farm.server, "agents") if row["is_alive"]] == ["vm-1"]
 
 
-def requested(server: Machine, *words: str) -> Any:
+def farm_json(server: Machine, *words: str) -> Any:
     """What the farm's command prints as JSON, with the server's settings."""
     settings = "--property=EnvironmentFile=/etc/benchfarm/server.env"
     command = ("systemd-run", "--quiet", "--wait", "--pipe", "--uid=benchfarm", settings)

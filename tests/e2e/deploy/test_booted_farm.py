@@ -117,7 +117,7 @@ def test_it_survives_an_upgrade_in_the_middle_of_a_sweep(farm: BootedFarm) -> No
         )
     # The last one says so with its first heartbeat.
     wait_until(
-        lambda: farm.requested(VERSIONS) == [upgraded.version],
+        lambda: farm.query(VERSIONS) == [upgraded.version],
         "every agent is of the new version",
         within_s=WAIT_S,
         every_s=0.5,
@@ -137,10 +137,10 @@ def more_have_ended(farm: BootedFarm, before: int) -> bool:
 def test_each_job_has_one_outcome_and_all_succeeded(farm: BootedFarm) -> None:
     farm.wait_for_the_end()
     counts = farm.counts()
-    farm.tell(f"jobs: {counts}; attempts: {farm.requested(ATTEMPTS)}")
+    farm.tell(f"jobs: {counts}; attempts: {farm.query(ATTEMPTS)}")
     assert counts is not None
     assert set(counts) == {"succeeded"}
-    assert farm.requested(NOT_MEASURED_ONCE) == []
+    assert farm.query(NOT_MEASURED_ONCE) == []
 
 
 VERSIONS = "SELECT DISTINCT facts->'hardware'->>'benchfarm_version' FROM agents"

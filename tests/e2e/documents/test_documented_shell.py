@@ -81,8 +81,8 @@ def test_the_guides_requests_are_answered(tmp_path: Path) -> None:
                 + (f" --max-time 3 || [ $? = {_TIMED_OUT} ]" if " -N " in line else "")
                 for line in block_with(DOCS / "guide.md", "curl ")
             ]
-            description = type_in_shell(lines, tmp_path, settings)
-    assert '"agent-1"' in description
+            output = type_in_shell(lines, tmp_path, settings)
+    assert '"agent-1"' in output
     assert "[[case]]" in (tmp_path / "next.toml").read_text()
     assert (tmp_path / "farm.header").stat().st_mode & 0o077 == 0
 

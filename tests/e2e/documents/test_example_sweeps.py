@@ -111,8 +111,8 @@ def weights_of(row: MeasurementRow, database: str) -> list[tuple[object, object]
         ranks = session.scalars(sa.select(RankRow).where(RankRow.attempt_id == row.attempt_id))
         ended = [from_json(RankEnded, rank.ended).result for rank in ranks]
     engine.dispose()
-    reported = [result.details for result in ended if result is not None]
-    return [(of["weights_sum"], of["weights_square_sum"]) for of in reported]
+    details = [result.details for result in ended if result is not None]
+    return [(of["weights_sum"], of["weights_square_sum"]) for of in details]
 
 
 def test_a_split_model_learns_the_same_and_sends_shards_or_activations(

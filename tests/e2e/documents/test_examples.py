@@ -40,8 +40,8 @@ def test_an_example_is_measured_on_one_and_two_ranks(name: str, tmp_path: Path) 
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed; `make test-all` installs it")
     options = ("--global-batch-size", "32", "--launcher", launcher, "--steps", str(STEPS), "--json")
-    status, output, description = measure(tmp_path / "home", EXAMPLES / name, *options, words)
-    assert status == 0, description
+    status, output, errors = measure(tmp_path / "home", EXAMPLES / name, *options, words)
+    assert status == 0, errors
     answer: dict[str, Any] = json.loads(output)
     jobs = {job["world_size"]: job for job in answer["jobs"]}
     assert jobs.keys() == {1, 2}

@@ -41,7 +41,7 @@ def test_all_notebooks_are_executed_here() -> None:
 
 
 def test_a_sweep_becomes_a_table_and_a_figure_for_a_paper(url: str, tmp_path: Path) -> None:
-    description, sweep = executed("paper_figure", url=url, folder=tmp_path / "paper")
+    output, sweep = executed("paper_figure", url=url, folder=tmp_path / "paper")
     rows = (tmp_path / "paper" / "table.csv").read_text().splitlines()[1:]
     assert [row.split(",")[:2] for row in rows] == [
         ["64", "1"],
@@ -53,7 +53,7 @@ def test_a_sweep_becomes_a_table_and_a_figure_for_a_paper(url: str, tmp_path: Pa
     assert "<svg" in (tmp_path / "paper" / "step_time.svg").read_text()
     times = {(c["global_batch_size"], c["world_size"]): c for c in cells_of(sweep)}
     interval = rf"(?:{INTERVAL}|\(too few repetitions\))"
-    found = re.findall(rf"Batch size (\d+): {NUMBER} times as fast {interval}: (.+)", description)
+    found = re.findall(rf"Batch size (\d+): {NUMBER} times as fast {interval}: (.+)", output)
     assert [int(batch_size) for batch_size, *_ in found] == [64, 256]
     for batch_size, ratio, low, high, verdict in found:
         one, two = times[int(batch_size), 1], times[int(batch_size), 2]
@@ -65,12 +65,12 @@ def test_a_sweep_becomes_a_table_and_a_figure_for_a_paper(url: str, tmp_path: Pa
 
 
 def test_a_script_of_ones_own_has_a_speed_up_with_its_interval(url: str, tmp_path: Path) -> None:
-    description, sweep = executed("own_script", url=url, folder=tmp_path / "own")
+    output, sweep = executed("own_script", url=url, folder=tmp_path / "own")
     one, two = cells_of(sweep)
     assert [one["world_size"], two["world_size"]] == [1, 2]
     speed_up = one["step_time_s"] / two["step_time_s"]
-    [(shown, low, high)] = re.findall(rf"Speed-up {NUMBER} {INTERVAL}", description)
-    [(efficiency, *_)] = re.findall(rf"Efficiency {NUMBER}% {INTERVAL}", description)
+    [(shown, low, high)] = re.findall(rf"Speed-up {NUMBER} {INTERVAL}", output)
+    [(efficiency, *_)] = re.findall(rf"Efficiency {NUMBER}% {INTERVAL}", output)
     assert float(shown) == pytest.approx(speed_up, abs=0.006)
     assert float(efficiency) == pytest.approx(50 * speed_up, abs=0.6)
     is_known = None not in (one["step_time_low_s"], two["step_time_low_s"])
@@ -79,12 +79,12 @@ def test_a_script_of_ones_own_has_a_speed_up_with_its_interval(url: str, tmp_pat
 
 
 def test_a_delay_costs_at_least_what_the_ring_has_to_wait(url: str, tmp_path: Path) -> None:
-    description, sweep = executed("delay", url=url, folder=tmp_path / "delay")
+    output, sweep = executed("delay", url=url, folder=tmp_path / "delay")
     near, far = cells_of(sweep)
     assert [near["one_way_delay_s"], far["one_way_delay_s"]] == [0, 0.01]
     # Two ranks exchange halves, and then sums: each crosses the delay once.
     assert far["step_time_s"] > 2 * 0.01
-    [(shown, low, _)] = re.findall(rf"costs {NUMBER} ms a step {INTERVAL}", description)
+    [(shown, low, _)] = re.findall(rf"costs {NUMBER} ms a step {INTERVAL}", output)
     cost = (far["step_time_s"] - near["step_time_s"]) / 0.01
     assert float(shown) == pytest.approx(cost, abs=0.06)
     is_known = None not in (near["step_time_low_s"], far["step_time_low_s"])

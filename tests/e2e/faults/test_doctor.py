@@ -83,9 +83,9 @@ def test_lines_about_a_rank_carry_its_job_attempt_and_rank(farm: LiveFarm) -> No
     ids = {"job_id": job.id, "attempt_id": attempt.id, "rank": 0}
     lines = wait_until(
         lambda: (
-            (description := log(farm, "agent-1"))
-            and description[-1]["message"] == "rank is over"
-            and description
+            (entries := log(farm, "agent-1"))
+            and entries[-1]["message"] == "rank is over"
+            and entries
         ),
         "the agent has said that its rank is over",
     )
@@ -93,13 +93,13 @@ def test_lines_about_a_rank_carry_its_job_attempt_and_rank(farm: LiveFarm) -> No
     for line in lines[begun:]:
         assert {**ids, "agent_id": "agent-1"}.items() <= line.items()
     assert all("job_id" not in line for line in lines[:begun])
-    description = {
+    by_message = {
         line["message"]: line for line in log(farm, "scheduler") if line.get("job_id") == job.id
     }
     assert {"gang leased", "attempt went on: running", "attempt ended: succeeded"} <= set(
-        description
+        by_message
     )
-    assert {line["attempt_id"] for line in description.values()} == {attempt.id}
+    assert {line["attempt_id"] for line in by_message.values()} == {attempt.id}
 
 
 def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: LiveFarm) -> None:
@@ -111,10 +111,10 @@ def test_an_agent_of_another_version_is_refused_and_both_sides_say_so(farm: Live
         return [line for line in log(farm, name) if word in line["message"]]
 
     # It cannot read what it is answered, and says which version that has.
-    reported = (
+    message = (
         f"wire version {former}: server and agents need the same benchfarm, got {WIRE_VERSION}"
     )
-    wait_until(lambda: lines("former", reported), "the agent says what is wrong")
+    wait_until(lambda: lines("former", message), "the agent says what is wrong")
     refused = f"agent speaks wire version {former}, and this server {WIRE_VERSION}: install this"
     [line, *_] = lines("collector", refused)
     assert line["agent_id"] == "former"

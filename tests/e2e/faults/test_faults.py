@@ -207,7 +207,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def reported(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     return "\n".join([f"seed {SEED}", *map(str, outcome.strikes), *outcome.broken])
 
 
@@ -236,12 +236,12 @@ def test_farms_keep_their_promises_whatever_strikes_them(
     )
     with capsys.disabled():  # whoever reads that it has passed sees by what
         print(shown(outcome, took_s=time.monotonic() - begun_s))
-    assert outcome.broken == [], reported(outcome)
+    assert outcome.broken == [], summary(outcome)
     assert not outcome.lost_jobs
     assert not outcome.doubled_jobs
     at_work = sum(bool(strike.jobs) for strike in outcome.strikes)
     assert len(outcome.strikes) == FAULT_COUNT
-    assert at_work >= 0.8 * FAULT_COUNT, reported(outcome)
+    assert at_work >= 0.8 * FAULT_COUNT, summary(outcome)
 
 
 @pytest.mark.campaign
@@ -260,9 +260,9 @@ def test_a_farm_with_real_trainers_keeps_them_too(tmp_path: Path) -> None:
     command += [f"--only={name}" for name in TRAINING]
     command += ["--seed", str(SEED), "--keep", str(tmp_path)]
     environment = {**os.environ, "FARM_CHAOS_LEASE_S": "30"}
-    reported = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert f"| all | {len(TRAINING)} |" in reported.stdout, reported.stdout + reported.stderr
-    assert "broken:" not in reported.stdout, reported.stdout + reported.stderr
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert f"| all | {len(TRAINING)} |" in done.stdout, done.stdout + done.stderr
+    assert "broken:" not in done.stdout, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -293,4 +293,4 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 @pytest.mark.parametrize("bug", PLANTED)
 def test_the_checker_catches_a_planted_bug(planted: dict[str, Outcome], bug: str) -> None:
     told_of = [text for text in planted[bug].broken if any(s in text for s in PLANTED[bug][1])]
-    assert told_of, reported(planted[bug])
+    assert told_of, summary(planted[bug])

@@ -207,9 +207,9 @@ def test_the_recommendation_follows_from_what_was_measured(
     home: Path, rows: list[MeasurementRow]
 ) -> None:
     for batch_size in {row.global_batch_size for row in rows}:
-        requested = ["--model", "small_cnn", "--dataset", "digits", "--one-way-delay-ms", "0"]
+        question = ["--model", "small_cnn", "--dataset", "digits", "--one-way-delay-ms", "0"]
         done = subprocess.run(
-            [*FARM, "recommend", *requested, "--global-batch-size", str(batch_size), "--json"],
+            [*FARM, "recommend", *question, "--global-batch-size", str(batch_size), "--json"],
             env=environment(home),
             capture_output=True,
             text=True,

@@ -63,10 +63,8 @@ def test_an_unchanged_script_is_measured_on_one_and_two_ranks(home: Path, tmp_pa
     script.write_text(DDP)
     (tmp_path / "net.py").write_text(NET)
     options = ("--global-batch-size", "32", "--steps", "20", "--json")
-    status, output, description = measure(
-        home, script, *options, "--batch-size {per_rank_batch_size}"
-    )
-    assert status == 0, description
+    status, output, errors = measure(home, script, *options, "--batch-size {per_rank_batch_size}")
+    assert status == 0, errors
     answer: dict[str, Any] = json.loads(output)
     jobs = {job["world_size"]: job for job in answer["jobs"]}
     assert jobs.keys() == {1, 2}
@@ -76,15 +74,15 @@ def test_an_unchanged_script_is_measured_on_one_and_two_ranks(home: Path, tmp_pa
         assert job["step_time_s"] > 0
         assert job["throughput_examples_per_s"] > 0
     assert answer["recommended"]["world_size"] in (1, 2)
-    assert "2 of 2 jobs done" in description
+    assert "2 of 2 jobs done" in errors
 
 
 def test_a_script_that_fails_is_named_with_its_reason(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("raise ValueError('no such data')")
     options = ("--global-batch-size", "8", "--world-size", "1", "--launcher", "none", "--json")
-    status, output, description = measure(home, script, *options, "")
-    assert status == 1, description
+    status, output, errors = measure(home, script, *options, "")
+    assert status == 1, errors
     [job] = json.loads(output)["jobs"]
     assert (job["state"], job["failure_kind"]) == ("failed", "trainer_raised")
     assert "ValueError: no such data" in job["failure_reason"]
@@ -113,9 +111,9 @@ def test_wrong_usage_starts_no_farm(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
-    status, output, description = measure(home, script, *options, words)
+    status, output, errors = measure(home, script, *options, words)
     assert (status, output) == (2, "")
-    assert reason in description
+    assert reason in errors
     assert not (home / "logs").exists()
 
 
@@ -125,10 +123,10 @@ def test_a_network_that_this_machine_cannot_emulate_is_refused_before_anything_i
     script = tmp_path / "train.py"
     script.write_text("")
     options = ("--global-batch-size", "8", "--launcher", "none", "--one-way-delay-ms", "20")
-    status, _, description = measure(home, script, *options, "")
+    status, _, errors = measure(home, script, *options, "")
     if status != 2:
         pytest.skip("this machine can emulate it")
-    assert "farm lab" in description
+    assert "farm lab" in errors
 
 
 def test_on_a_farm_that_is_up_its_agents_run_the_script_and_files_beside_it(

@@ -80,11 +80,11 @@ def test_a_sweep_over_its_budget_stops_tells_of_it_and_goes_on_with_another(
             assert resumed.stdout == "sweep 1 goes on\n"
             assert {job.state for job in farm.wait_for_end(1)} == {JobState.SUCCEEDED}
             wait_until(lambda: len(receiver.received) >= 2, "both messages arrived")
-            reported, ended = receiver.messages
-    assert (reported["type"], ended["type"]) == ("budget.used_up", "sweep.finished")
-    left = reported["data"]["jobs_by_state"]["waiting"]
+            used_up, ended = receiver.messages
+    assert (used_up["type"], ended["type"]) == ("budget.used_up", "sweep.finished")
+    left = used_up["data"]["jobs_by_state"]["waiting"]
     assert left == states[JobState.WAITING] > 0
-    assert reported["data"]["spent_machine_s"] >= reported["data"]["budget_machine_s"] > 0
+    assert used_up["data"]["spent_machine_s"] >= used_up["data"]["budget_machine_s"] > 0
 
 
 def _farm(farm: LiveFarm, *arguments: str) -> subprocess.CompletedProcess[str]:

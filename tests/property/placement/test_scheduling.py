@@ -134,8 +134,8 @@ def test_waits_may_be_told_of_another_instant(
     jobs: list[WaitingJob], agents: list[LiveAgent], more_s: float
 ) -> None:
     earlier = [dataclasses.replace(job, waited_s=job.waited_s - more_s) for job in jobs]
-    reported = place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=more_s)
-    assert reported == decide(jobs, agents)
+    found = place(earlier, agents, reserve_after_s=RESERVE_AFTER_S, waited_more_s=more_s)
+    assert found == decide(jobs, agents)
 
 
 @given(QUEUES, farms(), st.randoms(use_true_random=False))

@@ -50,9 +50,9 @@ def test_no_gpu_is_given_to_two_processes(
     assert len(set(taken)) == len(taken)
     assert set(taken) <= set(gpus)
     assert not any(of_servers)
-    requested = {"auto": len(gpus) // len(of_ranks), "gpu": each, "cpu": 0}[device]
-    if requested * len(of_ranks) <= len(gpus):
-        assert [len(share or ()) for share in of_ranks] == [requested] * len(of_ranks)
+    share_size = {"auto": len(gpus) // len(of_ranks), "gpu": each, "cpu": 0}[device]
+    if share_size * len(of_ranks) <= len(gpus):
+        assert [len(share or ()) for share in of_ranks] == [share_size] * len(of_ranks)
 
 
 @given(GPUS, ROLES)
@@ -76,8 +76,8 @@ def test_agents_of_a_farm_on_one_machine_have_equally_many_gpus_of_their_own(
     gpus: tuple[str, ...], count: int
 ) -> None:
     sites = [local_site(i, count=count, cpus=(0,), home=Path("/")) for i in range(count)]
-    requested = [parse_gpus(site.settings["AGENT_GPUS"]) for site in sites]
-    shares = [share.of(gpus) for share in requested if isinstance(share, GpuShare)]
+    settings = [parse_gpus(site.settings["AGENT_GPUS"]) for site in sites]
+    shares = [share.of(gpus) for share in settings if isinstance(share, GpuShare)]
     assert [len(share) for share in shares] == [len(gpus) // count] * count
     taken = [gpu for share in shares for gpu in share]
     assert len(set(taken)) == len(taken)

@@ -62,9 +62,9 @@ def answer(
     objective: Objective,
     *,
     model: StepTimeModel | None = None,
-    **requested: Any,
+    **fields: Any,
 ) -> Recommendation:
-    question = Question(global_batch_size=BATCH, one_way_delay_s=DELAY_S, **requested)
+    question = Question(global_batch_size=BATCH, one_way_delay_s=DELAY_S, **fields)
     found = options_for(
         known,
         question,
