@@ -344,11 +344,11 @@ class _Beats:
             if counters:
                 counters.say(self._rank, self._last_word)
         except tf.errors.OpError as error:
-            logger.warning("could not sign off at %s: %s", self._weight_hosts[weight_host], error)
+            logger.warning("no last word to %s: %s", self._weight_hosts[weight_host], error)
 
 
 class _Counters:
-    """The counters on one weight host, through their own session; each run is a round trip."""
+    """The counters on one weight host, through their own session; every run is a round trip."""
 
     def __init__(self, target: str, rank_context: RankContext, weight_host_device: str) -> None:
         graph = tf.Graph()

@@ -13,7 +13,7 @@ GAVE_UP = -2  # it went because somebody else was lost
 
 
 class LivenessMonitor:
-    """Watches one weight host: whether it answers, and the counters of all ranks."""
+    """Watches what one weight host shows: that it answers at all, and the counters of all ranks."""
 
     def __init__(
         self,

@@ -21,8 +21,7 @@ class Scheme(enum.Enum):
 
     @property
     def has_servers(self) -> bool:
-        """Whether weight hosts are server processes, which run the optimizer; else each rank
-        does."""
+        """Whether weight hosts are servers, which run the optimizer; else each rank runs it."""
         return self is not Scheme.CENTRAL_REDUCE
 
     @property
@@ -49,7 +48,7 @@ class RankScheme:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this rank initialises shared variables and triggers the weight hosts' step."""
+        """Whether this rank sets up what is shared, and triggers the weight hosts once a step."""
         return self.rank == 0
 
     @property

@@ -158,7 +158,7 @@ class TrainingGraph:
         """Return the count of updates and the weights to compute with, on this rank's device.
 
         On the first weight host the count is read first, so that no update of its weights is
-        missed. With several weight hosts an update may have reached only some of them.
+        missed; with several of them an update may have reached some and not others.
         """
         plan = self._plan
         if plan.scheme.has_copies:
