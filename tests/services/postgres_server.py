@@ -37,7 +37,7 @@ _CARELESS = {
 }
 # The end of its input comes with the end of the test process, by whatever that dies: then it stops
 # the server and removes what that wrote.
-_KEEPER = """
+_SUPERVISOR = """
 folder=$1 data=$2; shift 2
 "$@" & server=$!
 read -r _
@@ -79,14 +79,14 @@ class PostgresServer:
     """
 
     def __init__(self, *, is_durable: bool = False) -> None:
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._template: str | None = None
         named = os.environ.get(VARIABLE)
         if named:
             self._url = sa.make_url(named).set(drivername="postgresql+psycopg")
         else:
             options = {} if is_durable else _CARELESS
-            self._keeper, self._url = _start(options, in_memory=not is_durable)
+            self._supervisor, self._url = _start(options, in_memory=not is_durable)
         # A test may have crashed it meanwhile.
         self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
 
@@ -110,10 +110,10 @@ class PostgresServer:
         if self._template is not None:
             self._execute(f"DROP DATABASE {self._template} WITH (FORCE)")
         self._admin.dispose()
-        if self._keeper is not None:
-            assert self._keeper.stdin
-            self._keeper.stdin.close()
-            self._keeper.wait(timeout=60)
+        if self._supervisor is not None:
+            assert self._supervisor.stdin
+            self._supervisor.stdin.close()
+            self._supervisor.wait(timeout=60)
 
     def _create(self, *, template: str | None = None) -> str:
         name = f"farm_test_{uuid.uuid4().hex}"
@@ -143,7 +143,7 @@ class TlsPostgresServer(PostgresServer):
         )
         self.port = free_port()
         options = {"listen_addresses": address, "port": str(self.port), "ssl": "on"}
-        self._keeper, self._url = _start({**_CARELESS, **options}, files=files, in_memory=True)
+        self._supervisor, self._url = _start({**_CARELESS, **options}, files=files, in_memory=True)
         self._template = None
         self._admin = sa.create_engine(self._url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
         self._execute(f"ALTER USER farm PASSWORD '{self.PASSWORD}'")
@@ -223,8 +223,8 @@ def _start(
         *given,
     ]
     with (folder / "log").open("ab") as log:
-        weight_host = subprocess.Popen(
-            ["sh", "-c", _KEEPER, "keeper", folder, data, *server],
+        supervisor = subprocess.Popen(
+            ["sh", "-c", _SUPERVISOR, "supervisor", folder, data, *server],
             user=uid,
             group=gid,
             extra_groups=groups,
@@ -237,8 +237,8 @@ def _start(
         )
     query = {"host": str(folder)} | ({"port": options["port"]} if "port" in options else {})
     url = sa.URL.create("postgresql+psycopg", username="farm", database="postgres", query=query)
-    _wait_until_it_answers(url, weight_host, log=folder / "log")
-    return weight_host, url
+    _wait_until_it_answers(url, supervisor, log=folder / "log")
+    return supervisor, url
 
 
 def _has_room(folder: Path) -> bool:
@@ -250,14 +250,14 @@ def _has_room(folder: Path) -> bool:
     return free_bytes >= server_count * _LEAST_MEMORY_BYTES
 
 
-def _wait_until_it_answers(url: sa.URL, weight_host: subprocess.Popen[bytes], *, log: Path) -> None:
+def _wait_until_it_answers(url: sa.URL, supervisor: subprocess.Popen[bytes], *, log: Path) -> None:
     engine = sa.create_engine(url)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             engine.connect().close()
         except OperationalError as error:
-            has_ended = weight_host.poll() is not None
+            has_ended = supervisor.poll() is not None
             if has_ended or time.monotonic() > deadline:
                 raise AssertionError(log.read_text()) from error
             time.sleep(0.02)
