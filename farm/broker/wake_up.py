@@ -57,16 +57,16 @@ class WakeUp:
         deadline = time.monotonic() + timeout_s
         try:
             with self._client(timeout_s + SOCKET_TIMEOUT_S) as client:
-                heard = client.blpop([WAKE_KEY], timeout=timeout_s)
+                popped = client.blpop([WAKE_KEY], timeout=timeout_s)
         except broker_errors():
             # Without this pause a caller's loop would spin for as long as Redis is away.
             time.sleep(max(0.0, deadline - time.monotonic()))
             return None
-        if heard is None:
+        if popped is None:
             return None
         return (
             WakeReason.REQUESTED
-            if heard[1] == WakeReason.REQUESTED.value.encode()
+            if popped[1] == WakeReason.REQUESTED.value.encode()
             else WakeReason.CHANGED
         )
 

@@ -189,7 +189,7 @@ _IN_ORDER = (
 )
 
 
-def cell_sort_key(what: CellConfiguration) -> list[tuple[int, float, str]]:
+def cell_sort_key(configuration: CellConfiguration) -> list[tuple[int, float, str]]:
     """Return a key that sorts cells as tables list them."""
-    values = (axis.value_of(what) for axis in _IN_ORDER)
-    return [order(value) for value in (*values, what.epochs, what.steps)]
+    values = (axis.value_of(configuration) for axis in _IN_ORDER)
+    return [order(value) for value in (*values, configuration.epochs, configuration.steps)]

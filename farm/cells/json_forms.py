@@ -20,18 +20,18 @@ _OF_A_REPETITION = ("repetition", "seed")
 
 def results_json(line: CellLine) -> dict[str, object]:
     """Return a cell's results on one kind of hardware, with the glossary's names."""
-    known = line.statistics
+    statistics = line.statistics
     return {
         "fingerprint": line.fingerprint,
         "framework": line.framework,
         "repetition_count": line.repetition_count,
-        "step_time_s": known.median_s,
-        "step_time_low_s": known.low_s,
-        "step_time_high_s": known.high_s,
-        "half_width_ratio": known.half_width_ratio,
+        "step_time_s": statistics.median_s,
+        "step_time_low_s": statistics.low_s,
+        "step_time_high_s": statistics.high_s,
+        "half_width_ratio": statistics.half_width_ratio,
         "scaling_efficiency_ratio": line.efficiency_ratio,
         "expected_bytes_per_step": line.expected_bytes_per_step,
-        "outlier_job_ids": list(known.outlier_job_ids),
+        "outlier_job_ids": list(statistics.outlier_job_ids),
         "disturbed": to_json(line.disturbed),
         "set_aside_count": line.set_aside_count,
         "quantities": line.medians_by_name,

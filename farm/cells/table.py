@@ -119,9 +119,9 @@ class CellLine:
     def disturbed_text(self) -> str:
         """How many repetitions were disturbed and count, or do not; empty: none was."""
         counted = self.disturbed_count - self.set_aside_count
-        told = [f"{counted} disturbed"] if counted else []
-        told += [f"{self.set_aside_count} disturbed not counted"] if self.set_aside_count else []
-        return ", ".join(told)
+        parts = [f"{counted} disturbed"] if counted else []
+        parts += [f"{self.set_aside_count} disturbed not counted"] if self.set_aside_count else []
+        return ", ".join(parts)
 
     @property
     def time_per_epoch_s(self) -> float | None:

@@ -174,15 +174,15 @@ class Quotas:
 
     def _account(self, account: str) -> _Account:
         now_s = self._clock()
-        known = self._accounts.get(account)
-        if known is None:
+        found = self._accounts.get(account)
+        if found is None:
             self._sweep(now_s)
             if self._new_names is not None:
                 self._new_names.take(self._collectors(), now_s)
             full = {n: TokenBucket(q.burst, q.per_minute) for n, q in self._quotas.items()}
-            known = self._accounts[account] = _Account(now_s, full, {})
-        known.at_s = now_s
-        return known
+            found = self._accounts[account] = _Account(now_s, full, {})
+        found.at_s = now_s
+        return found
 
     def _sweep(self, now_s: float) -> None:
         """Forget accounts that have been silent for long, such as removed ones."""

@@ -1,4 +1,4 @@
-"""Says a configuration in words, in short: what is as usual is left out."""
+"""Describes a configuration in a few words, leaving out usual values."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from farm.configuration.axis import Axis, AxisKind, Value
 
 
 def network_words(values: Mapping[str, Value]) -> str:
-    """Say what was asked of the network. `values`: of every axis, by its field."""
-    said = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
-    if not said:
+    """Describe the requested network. `values`: of every axis, by its field."""
+    axes = [axis for axis in PROFILE_AXES if not axis.is_left_out(values[axis.field])]
+    if not axes:
         return "untouched"
     delay = AXES_BY_NAME["one_way_delay_ms"]
-    return ", ".join(_phrases([delay, *(axis for axis in said if axis is not delay)], values))
+    return ", ".join(_phrases([delay, *(axis for axis in axes if axis is not delay)], values))
 
 
 def network_measured(row: Any) -> str:
-    """Say the same of a stored measurement."""
+    """Describe the network of a stored measurement."""
     return network_words({axis.field: axis.value_measured(row) for axis in PROFILE_AXES})
 
 
 def setup_words(values: Mapping[str, Value]) -> list[str]:
-    """Say how a strategy is set up, but for what is usual. `values`: of axes, by their fields."""
-    said = [
+    """Describe the unusual part of a strategy's set-up. `values`: of axes, by their fields."""
+    axes = [
         axis
         for axis in AXES
         if axis.kind in (AxisKind.SETUP, AxisKind.LINK)
         and axis.field in values
         and not axis.is_left_out(values[axis.field])
     ]
-    return _phrases(said, values)
+    return _phrases(axes, values)
 
 
 def _phrases(axes: Sequence[Axis], values: Mapping[str, Value]) -> list[str]:

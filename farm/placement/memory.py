@@ -55,15 +55,15 @@ def _of_parts(job: JobSpec, size: ModelSize, strategy: StrategyFacts | None) -> 
         by = PipelineCut(spec_values(job)["pipeline_cut"])
         for stage in size.stages(job.world_size, by=by) or ():
             weight_bytes = stage.weight_bytes + sum(size.table_bytes[t] for t in stage.tables)
-            kept = share_of(job, strategy) * stage.activation_bytes_per_example
-            yield copies * weight_bytes + _kept_bytes(job, kept)
+            activation_bytes = share_of(job, strategy) * stage.activation_bytes_per_example
+            yield copies * weight_bytes + _kept_bytes(job, activation_bytes)
         return
     weight_bytes = copies * size.gradient_bytes
     if strategy is not None and strategy.shards_weights and job.world_size > 1:
         weight_bytes = weight_bytes // job.world_size + max(size.unit_bytes, default=0)
     parts = cast(int, spec_values(job)["gradient_accumulation_steps"])
-    kept = -(-share_of(job, strategy) // parts) * size.activation_bytes_per_example
-    yield weight_bytes + size.statistics_count * FLOAT_BYTES + _kept_bytes(job, kept)
+    activation_bytes = -(-share_of(job, strategy) // parts) * size.activation_bytes_per_example
+    yield weight_bytes + size.statistics_count * FLOAT_BYTES + _kept_bytes(job, activation_bytes)
 
 
 def least_agent_memory_bytes(

@@ -266,7 +266,7 @@ def _too_narrow(job: WaitingJob, pool: AgentPool, able: Collection[LiveAgent]) -
 
 
 def _of_version(requirement: Requirement) -> str:
-    """Say which version a wish is for; nothing where it is left open."""
+    """Say which version the requirement names; nothing where it names none."""
     capabilities, _, versions = requirement
     for capability in capabilities:
         if capability.startswith(TORCH_VERSION):

@@ -50,8 +50,8 @@ def recommend(
     if not evidence:
         return nothing(question, nothing_measured(question), outlying)
     models = Models(knowledge, cache if is_predicting else None, may_wait=may_wait)
-    known = catalogue()
-    dataset = find_dataset(question.dataset, known.datasets)
+    facts = catalogue()
+    dataset = find_dataset(question.dataset, facts.datasets)
     found = options_for(
         evidence,
         question,
@@ -59,7 +59,7 @@ def recommend(
         prices_usd_per_hour=prices.usd_per_hour if prices else {},
         curves=knowledge.curves,
         models=models.of,
-        strategies=known.strategies,
+        strategies=facts.strategies,
     )
     used = [fitted for fitted in models.used.values() if fitted.model is not None]
     answer = answer_from(

@@ -130,7 +130,7 @@ def _loops(
     """Return the threads that advance gangs, place jobs, and estimate how long jobs run."""
     rules = rules_of(settings)
     lengths = JobLengths(engine, home=settings.home)
-    kept = PlacingState(
+    state = PlacingState(
         queue=WaitingQueue(epoch=dt.datetime.now(dt.UTC), policy=settings.retry_policy)
     )
 
@@ -146,12 +146,12 @@ def _loops(
         if not health.is_ours:
             return _TURN_EVERY_S
         unanswered_count = advance_once(engine, sender, now=clock.now(), rules=rules)
-        kept.pace.note_unanswered(unanswered_count, now_s=clock.now().timestamp())
+        state.pace.note_unanswered(unanswered_count, now_s=clock.now().timestamp())
         placing.wake()  # agents may be free now
         return _TURN_EVERY_S
 
     def place() -> float:
-        known = dataclasses.replace(kept, expected_s=lengths.expected_s)
+        known = dataclasses.replace(state, expected_s=lengths.expected_s)
         if health.is_ours and advancing.trouble is None:  # or nobody would lead them
             place_once(engine, sender, now=clock.now(), rules=rules, known=known)
         return _TURN_EVERY_S

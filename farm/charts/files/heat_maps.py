@@ -42,7 +42,7 @@ def draw_map(shown: HeatMap) -> Figure:
     )
     field_width_in = max(_FIELD_WIDTH_IN, (widest + 1.5) / _LETTERS_AN_INCH)
     inner_in = max(_LEAST_WIDTH_IN, field_width_in * len(shown.columns))
-    title = _said(shown, inner_in)
+    title = _wrapped_title(shown, inner_in)
     height_in = 0.8 + 0.16 * title.count("\n") + _FIELD_HEIGHT_IN * max(1, len(shown.rows))
     with panels(1, 1, width_in=names_in + inner_in, row_height_in=height_in) as (figure, [ax]):
         for j, row in enumerate(shown.fields):
@@ -83,7 +83,7 @@ def _without_empty(shown: HeatMap) -> HeatMap:
     )
 
 
-def _said(shown: HeatMap, width_in: float) -> str:
+def _wrapped_title(shown: HeatMap, width_in: float) -> str:
     lines = [shown.title, shown.held, *shown.remarks]
     lines += [f"Left out: {shown.left_out}"] if shown.left_out else []
     letters = int(width_in * _LETTERS_AN_INCH)

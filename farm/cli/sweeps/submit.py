@@ -212,7 +212,7 @@ def _print_plan(
         )
         return
     values = [spec_values(job) for job in jobs]
-    told = [
+    shown_axes = [
         axis
         for axis in _OPTIONAL_AXES
         if axis is _DELAY or any(not axis.is_left_out(of_job[axis.field]) for of_job in values)
@@ -224,7 +224,7 @@ def _print_plan(
                 display.MISSING
                 if job.network is None and axis.kind is AxisKind.PROFILE
                 else axis.text(of_job[axis.field])
-                for axis in told
+                for axis in shown_axes
             ),
             length_of(job.steps, job.epochs),
             str(job.repetition),
@@ -232,7 +232,7 @@ def _print_plan(
         for job, of_job in zip(jobs, values, strict=True)
     ]
     columns = [
-        *map(axis_column, (*REQUIRED_AXES, *told)),
+        *map(axis_column, (*REQUIRED_AXES, *shown_axes)),
         Column("length", is_right=True),
         Column("repetition", is_right=True),
     ]

@@ -103,7 +103,7 @@ class SweepWatch:
         with reading(self._engine) as session:
             summary = sweep_summary(session, self.sweep_id)
             jobs = list_jobs(session, sweep_id=self.sweep_id, limit=MAX_JOBS)
-            known = paces(session, [self.sweep_id]).get(self.sweep_id, ())
+            known_paces = paces(session, [self.sweep_id]).get(self.sweep_id, ())
             agents = live_agents(session, now=now, live_within_s=self._settings.lease_s)
             active = [job for job in jobs if job.state in ACTIVE_JOB_STATES]
             reasons = {} if active else why_jobs_wait(session, self._settings, agents=agents)
@@ -141,7 +141,7 @@ class SweepWatch:
             summary=summary,
             active_count=len(active),
             attempt_count=sum(job.attempt_count for job in jobs),
-            remaining_s=remaining_s(known, unfinished, agent_count=len(agents)),
+            remaining_s=remaining_s(known_paces, unfinished, agent_count=len(agents)),
             reason=next(own, None),
             hopeless=hopeless,
         )

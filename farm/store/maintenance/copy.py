@@ -130,8 +130,8 @@ def _plain(value: Any) -> Any:
 
 def _refuse_work(session: Session, *, now: dt.datetime) -> None:
     active = select(func.count()).where(AttemptRow.state.in_(ACTIVE_ATTEMPT_STATES))
-    heard = select(func.count()).where(AgentRow.heartbeat_at > now - _HEARD_WITHIN)
-    active_count, heard_count = session.scalar(active) or 0, session.scalar(heard) or 0
+    recent = select(func.count()).where(AgentRow.heartbeat_at > now - _HEARD_WITHIN)
+    active_count, heard_count = session.scalar(active) or 0, session.scalar(recent) or 0
     if active_count or heard_count:
         raise FarmError(
             f"the farm is at work ({active_count} active attempts, {heard_count} agents heard from "

@@ -98,17 +98,17 @@ def import_measurements(
         InvalidSpec: the origin is the farm's own.
     """
     origin = check_origin(origin)
-    known = _keys(session, origin)
-    new = [m for m in measurements if m.source_key not in known]
+    stored_keys = _keys(session, origin)
+    new = [m for m in measurements if m.source_key not in stored_keys]
     if is_replacing:
-        _remove(session, origin, sorted(known - {m.source_key for m in measurements}))
+        _remove(session, origin, sorted(stored_keys - {m.source_key for m in measurements}))
     rows = [_row(m, origin=origin, source=source, now=now) for m in new]
     # Another import of the same may run beside this one: the later one finds its rows there.
     connection = session.connection()
     statement = insert_into(session, MeasurementRow).on_conflict_do_nothing()
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         connection.execute(statement, rows[begin : begin + _ROWS_AT_ONCE])
-    return _difference(known, measurements, is_replacing=is_replacing)
+    return _difference(stored_keys, measurements, is_replacing=is_replacing)
 
 
 def preview(

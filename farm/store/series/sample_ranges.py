@@ -186,16 +186,16 @@ def _ranges(
     widths = _widths([(row[0], row[3]) for row in rows], least=width)
     series = {rank: RankRanges(width_ticks=longest) for rank, longest in widths.items()}
     for rank, first_tick, last_tick, _, *values in rows:
-        one = series[rank]
-        one.first_ticks.append(first_tick)
-        one.last_ticks.append(last_tick)
+        ranges = series[rank]
+        ranges.first_ticks.append(first_tick)
+        ranges.last_ticks.append(last_tick)
         for name, value in zip(CHARTED, values, strict=False):
-            one.lows[name].append(value)
+            ranges.lows[name].append(value)
         highs = zip((*CHARTED, *DISTURBANCES), values[len(CHARTED) :], strict=True)
         for name, value in highs:
             # The trainers' share and the machine's are not read in one instant.
             is_below = name == FOREIGN_LOAD.name and value is not None and value < 0
-            one.highs[name].append(0.0 if is_below else value)
+            ranges.highs[name].append(0.0 if is_below else value)
     return series
 
 

@@ -159,7 +159,7 @@ class ModelFile:
             raise self._raised(error, before=before) from error
 
     def _raised(self, error: BaseException, *, before: str) -> RankFailed:
-        text = f"{before}{_said(error)}{_place(error, self._origin)}"
+        text = f"{before}{_exception_text(error)}{_place(error, self._origin)}"
         if isinstance(error, SystemExit):
             text += f"{_argparse_message(error)}: {_NO_EXIT}"
         kind = failure_of(error, world_size=self.world_size).kind
@@ -291,7 +291,7 @@ def _kind_of(built: object) -> str:
     return name
 
 
-def _said(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     """Return `raised ValueError: text`, shortened."""
     # Keras prints parts in bold, and ends with all arguments of the call.
     text = re.sub(r"\x1b\[[0-9;]*m", "", text_of(error)).partition("\nArguments received by ")[0]
