@@ -20,23 +20,23 @@ _MOST_KEPT = 4096  # of some 100 bytes
 
 # By a template it took a third of the page of two sweeps, which has 200 of them.
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def configuration_words(what: CellConfiguration) -> str:
+def configuration_words(configuration: CellConfiguration) -> str:
     """Say what was measured, all of it."""
-    agents = "agent" if what.machine_count == 1 else "agents"
-    values = what.values
+    agents = "agent" if configuration.machine_count == 1 else "agents"
+    values = configuration.values
     parts = [
-        what["strategy"],
-        f"{what.machine_count} {agents}",
-        f"batch {count(what['global_batch_size'])}",
-        workload_text(what["model"], what["dataset"]),
+        configuration["strategy"],
+        f"{configuration.machine_count} {agents}",
+        f"batch {count(configuration['global_batch_size'])}",
+        workload_text(configuration["model"], configuration["dataset"]),
     ]
     if values["training_pass"] != "forward_backward":
-        parts.append(what["training_pass"].replace("_", " "))
+        parts.append(configuration["training_pass"].replace("_", " "))
     parts += setup_words(values)
     if any(not axis.is_left_out(values[axis.field]) for axis in PROFILE_AXES):
         parts.append(network_words(values))
-    if what.emulator:
-        parts.append(what.emulator)
+    if configuration.emulator:
+        parts.append(configuration.emulator)
     return ", ".join(parts)
 
 

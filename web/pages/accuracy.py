@@ -115,17 +115,23 @@ def accuracy_figure(cells: Sequence[TrainedCell]) -> Figure | None:
 
 def _learning(cell: TrainedCell) -> _Learning:
     """Return what can change what is learnt in an epoch; 0 ranks: their number changes nothing."""
-    what = configuration_of(cell.spec)
-    facts = catalogue().strategies.get(what["strategy"])
+    configuration = configuration_of(cell.spec)
+    facts = catalogue().strategies.get(configuration["strategy"])
     learnt: dict[str, Value] = {
         axis.field: value
-        for axis, value in zip(AXES, what.place, strict=True)
+        for axis, value in zip(AXES, configuration.place, strict=True)
         if not axis.is_of_speed and not axis.is_of_network
     }
-    rank_count = 0 if facts is not None and facts.is_synchronous else what["world_size"]
+    rank_count = 0 if facts is not None and facts.is_synchronous else configuration["world_size"]
     set_up = ", ".join(setup_words(learnt))
-    sizes = (what["global_batch_size"], rank_count)
-    return (what["model"], what["dataset"], what["strategy"], *sizes, set_up)
+    sizes = (configuration["global_batch_size"], rank_count)
+    return (
+        configuration["model"],
+        configuration["dataset"],
+        configuration["strategy"],
+        *sizes,
+        set_up,
+    )
 
 
 def _names(key: _Learning) -> tuple[str, ...]:

@@ -121,9 +121,9 @@ def get_advice() -> ResponseReturnValue:
     shown: ShownAnswer | None = None
     error: InvalidSpec | NotFound | None = None
     with read_session() as session:
-        known = origin_names(session)
+        origins = origin_names(session)
         # This farm is asked about first, unless it has measured nothing yet.
-        given.setdefault("origin", known[0] if known else OWN_ORIGIN)
+        given.setdefault("origin", origins[0] if origins else OWN_ORIGIN)
         axes = known_axes(session, given["origin"])
         if set(given) - {"origin"}:  # that alone is how another origin is chosen
             try:
@@ -133,7 +133,7 @@ def get_advice() -> ResponseReturnValue:
     page = page_with_charts(
         "advice.html",
         given=given,
-        origins=known,
+        origins=origins,
         axes=axes,
         shown=shown,
         error=error,

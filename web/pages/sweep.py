@@ -296,7 +296,7 @@ def _changed(sweep_id: str, change: Callable[[Session, int], str]) -> ResponseRe
 def _shown_columns(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
     """Return the columns for a sweep's cells and these of its jobs."""
     values = table.values
-    known = [other_known_quantities(item.measurement) for item in jobs]
+    quantities = [other_known_quantities(item.measurement) for item in jobs]
     return ShownColumns(
         has_workloads=any(axis.name in values for axis in AXES if axis.kind is AxisKind.WORKLOAD),
         has_networks=any(
@@ -309,7 +309,7 @@ def _shown_columns(table: SweepTable, jobs: Sequence[SweepJob]) -> ShownColumns:
         has_targets=table.precision is not None,
         has_repetitions=any(item.job.repetition for item in jobs),
         metrics=tuple(columns_of(table.measured)),
-        quantities=tuple(one for one in SHOWN if any(one in of_job for of_job in known)),
+        quantities=tuple(one for one in SHOWN if any(one in of_job for of_job in quantities)),
     )
 
 
@@ -365,7 +365,7 @@ def _job_shown(
     job, measurement = item.job, item.measurement
     configuration = configuration_of(job.spec)
     each = configuration["ranks_per_agent"]
-    known = other_known_quantities(measurement)
+    quantities = other_known_quantities(measurement)
     return JobShown(
         job=job,
         configuration=configuration,
@@ -375,7 +375,7 @@ def _job_shown(
         else None,
         is_advised=measurement is not None and measurement.id in advised,
         measurement=measurement if measurement and measurement.status == OK else None,
-        values=[one.write(known.get(one)) for one in columns.quantities],
+        values=[one.write(quantities.get(one)) for one in columns.quantities],
     )
 
 
