@@ -66,15 +66,15 @@ def own_gpus(
             expected = "GPUs of this machine: NVML finds none; is NVIDIA's driver loaded?"
             raise InvalidSpec("AGENT_GPUS", ",".join(setting), expected)
         return None
-    known = _uuids(nvml)
+    uuids = _uuids(nvml)
     if setting is None:
-        return _as_cuda_reads(nvml, known, visible)
+        return _as_cuda_reads(nvml, uuids, visible)
     if isinstance(setting, GpuShare):
-        return setting.of(_as_cuda_reads(nvml, known, visible))
-    found = [_find(nvml, known, name) for name in setting]
+        return setting.of(_as_cuda_reads(nvml, uuids, visible))
+    found = [_find(nvml, uuids, name) for name in setting]
     for name, uuid in zip(setting, found, strict=True):
         if uuid is None or found.count(uuid) > 1:
-            there = ", ".join(f"{number} ({known[number]})" for number in known) or "none"
+            there = ", ".join(f"{number} ({uuids[number]})" for number in uuids) or "none"
             raise InvalidSpec("AGENT_GPUS", name, f"GPUs of this machine, each once: {there}")
     return tuple(uuid for uuid in found if uuid is not None)
 

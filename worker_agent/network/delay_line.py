@@ -51,7 +51,7 @@ class Pipe:
 @dataclass(frozen=True, slots=True)
 class Due:
     at: float
-    what: bytes | StreamEnd
+    item: bytes | StreamEnd
 
 
 class DelayLine:
@@ -85,25 +85,25 @@ class DelayLine:
         """When the next item comes out; None if it is empty."""
         return self._queue[0].at if self._queue else None
 
-    def put(self, what: bytes | StreamEnd, *, now: float) -> None:
+    def put(self, item: bytes | StreamEnd, *, now: float) -> None:
         """Add bytes or an end that have just been sent."""
-        size = len(what) if isinstance(what, bytes) else 0
+        size = len(item) if isinstance(item, bytes) else 0
         delay_s = self._delay_s
         if self._jitter_s:
             delay_s = max(0.0, delay_s + self._uniform(-self._jitter_s, self._jitter_s))
         # TCP hands on in order, so what overtakes waits for what was sent before it.
         self._last_at = max(self._last_at, self._pipe.send(size, now=now) + delay_s)
-        self._queue.append(Due(self._last_at, what))
+        self._queue.append(Due(self._last_at, item))
         self._bytes += size
 
     def take(self, *, now: float) -> bytes | StreamEnd | None:
         """Return the next item that is due by now; None if there is none."""
         if not self._queue or self._queue[0].at > now:
             return None
-        what = self._queue.popleft().what
-        if isinstance(what, bytes):
-            self._bytes -= len(what)
-        return what
+        item = self._queue.popleft().item
+        if isinstance(item, bytes):
+            self._bytes -= len(item)
+        return item
 
     def put_back(self, rest: bytes) -> None:
         """Put back bytes that the receiver did not accept; they come out first, and at once."""

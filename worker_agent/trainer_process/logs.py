@@ -94,17 +94,17 @@ class RankLog:
         if taken is not None:
             text = source.text(taken)
             is_long = self._character_count + len(text) >= LONGEST_CHARACTERS
-            yield from self._said(source, text + _IS_LONG if is_long else text)
+            yield from self._part(source, text + _IS_LONG if is_long else text)
 
     def _all_of(self, source: _Source) -> Iterator[LogPart]:
         # Not until there is nothing: a process that nobody could kill may go on for ever.
         for _ in range(RECENT_BYTES // PART_BYTES):
             taken = source.log.take(PART_BYTES)
             if taken is not None:
-                yield from self._said(source, source.text(taken))
-        yield from self._said(source, source.end())
+                yield from self._part(source, source.text(taken))
+        yield from self._part(source, source.end())
 
-    def _said(self, source: _Source, text: str) -> Iterator[LogPart]:
+    def _part(self, source: _Source, text: str) -> Iterator[LogPart]:
         if not text:
             return  # less than a character
         if len(self._sources) > 1 and self._speaker is not source:
