@@ -198,7 +198,7 @@ def _play(
         for name in names[first:] + names[:first]:
             one = _play_round(contenders[name], name, work, number=number, each=each)
             played[name].append(one)
-            say(f"{work.name}, round {number + 1}, {name}: {_said([one])}")
+            say(f"{work.name}, round {number + 1}, {name}: {_summary([one])}")
     return played
 
 
@@ -284,7 +284,7 @@ def _of_the_overhead(phases_s: Mapping[str, Sequence[float]]) -> str:
     )
 
 
-def _said(rounds: Sequence[Played]) -> str:
+def _summary(rounds: Sequence[Played]) -> str:
     """Say what a job took, so that a long run that is stopped has told something."""
     return (
         f"{makespan_s(rounds) / job_count_of(rounds):.2f} s a job, overhead "

@@ -73,7 +73,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     usual, other = _values(axis)
     written = [_written(axis, value) for value in (usual, other)]
     sweep = {"name": "added", "case": _cases(axis)}
-    yield "sweep file", _asked(axis, sweep) == [usual, other]
+    yield "sweep file", _job_values(axis, sweep) == [usual, other]
     wrong: object = 7 if isinstance(axis.type, Name) else "x"
     refused = {"name": "added", "case": [{**_CASE, name: wrong}]}
     yield "refusal", _refusal(refused) == (f"case[0].{name}", wrong)
@@ -83,7 +83,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     yield "refusal of the API", refusal == (422, f"case[0].{name}", True)
     if axis.is_named:
         elsewhere = [{**case, "strategy": "mwms_auto"} for case in _cases(axis)]
-        alone = _asked(axis, {"name": "added", "case": elsewhere})
+        alone = _job_values(axis, {"name": "added", "case": elsewhere})
         yield "other strategies", alone == [plain_value(axis.absent)]
     if axis.is_of_network:
         proxy = {"name": "proxy", "case": [{**_CASE, name: 2, "emulator": "tcp_proxy"}]}
@@ -97,7 +97,7 @@ def places(name: str, engine: sa.Engine) -> Iterator[tuple[str, bool]]:
     document: Any = client.get("/api/v1/openapi.json").json
     described = document["components"]["schemas"]["SweepCase"]["properties"][name]
     yield "API document", _is_described(axis, described, document)
-    yield "TOML", _asked(axis, tomllib.loads(document_text(sweep))) == [usual, other]
+    yield "TOML", _job_values(axis, tomllib.loads(document_text(sweep))) == [usual, other]
     form = client.get("/sweeps/new").text
     fields = fields_of({"name": "added", "case": [{**_CASE, name: written[1:]}]})
     yield (
@@ -133,8 +133,8 @@ def _of_results(axis: Axis, engine: sa.Engine, client: FlaskClient) -> Iterator[
             file = io.BytesIO()
             write_export(session, 1, form, file)
             found = [row[name] for row in _read_export(form, file.getvalue())]
-            told = [_cell(axis, usual), _cell(axis, other)] if form is Form.CSV else written
-            yield f"export as {form.value}", found in (told, told[::-1])
+            expected = [_cell(axis, usual), _cell(axis, other)] if form is Form.CSV else written
+            yield f"export as {form.value}", found in (expected, expected[::-1])
         [imported] = read_table(_table(name, axis.address(other))).measurements
         yield "import", imported[axis.field] == other
         wrong = "x" * 1001 if isinstance(axis.type, Name) else "x"
@@ -233,7 +233,7 @@ def _in_order(axis: Axis, values: Iterable[Any]) -> list[Any]:
     return sorted(values, key=lambda value: value != axis.default_value)
 
 
-def _asked(axis: Axis, sweep: Mapping[str, object]) -> list[Any]:
+def _job_values(axis: Axis, sweep: Mapping[str, object]) -> list[Any]:
     """The values of the jobs that a sweep file becomes."""
     jobs = expand(parse_sweep(sweep), catalogue()).jobs
     return _in_order(axis, (spec_values(job)[axis.field] for job in jobs))

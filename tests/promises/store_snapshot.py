@@ -108,7 +108,7 @@ def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
 
 def spooled(agent_id: str, report: Report) -> list[Spooled]:
     """Return what a report says, as an agent's spool has it."""
-    return list(_said(agent_id, report.token, report.rank, report.kind, report.body))
+    return list(_spooled_reports(agent_id, report.token, report.rank, report.kind, report.body))
 
 
 def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spooled]:
@@ -126,7 +126,7 @@ def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spool
         agents[token, rank] = agent_id
         for kind, body in zip(_TOLD, bodies, strict=True):
             if body is not None:
-                found += _said(agent_id, token, rank, kind, body)
+                found += _spooled_reports(agent_id, token, rank, kind, body)
     for kind, token_column, rank_column, key in (
         ("samples", SampleRow.attempt_id, SampleRow.rank, SampleRow.tick),
         ("steps", StepChunk.attempt_id, StepChunk.rank, StepChunk.first_step),
@@ -142,11 +142,11 @@ def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spool
     )
     for agent_id, token, rank, kind, body in late:
         if agent_id != but_of:
-            found += _said(agent_id, token, rank, kind, body)
+            found += _spooled_reports(agent_id, token, rank, kind, body)
     return found
 
 
-def _said(
+def _spooled_reports(
     agent_id: str, token: int, rank: int, kind: str, body: Mapping[str, object]
 ) -> Iterator[Spooled]:
     if kind == "samples":

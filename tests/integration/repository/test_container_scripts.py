@@ -52,13 +52,13 @@ def _environment() -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def _said(process: subprocess.Popen[str]) -> list[str]:
+def _printed_fields(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().strip().split("|")
 
 
 def test_each_container_is_another_agent(start: Start, slots: Path) -> None:
-    agents = [_said(start()) for _ in range(3)]
+    agents = [_printed_fields(start()) for _ in range(3)]
 
     assert [name for name, *_ in agents] == ["agent-1", "agent-2", "agent-3"]
     for name, _, state, key in agents:
@@ -67,17 +67,17 @@ def test_each_container_is_another_agent(start: Start, slots: Path) -> None:
 
 def test_a_slot_is_free_as_soon_as_its_program_has_ended(start: Start) -> None:
     first = start()
-    assert _said(first)[0] == "agent-1"
-    assert _said(start())[0] == "agent-2"
+    assert _printed_fields(first)[0] == "agent-1"
+    assert _printed_fields(start())[0] == "agent-2"
 
     first.communicate(timeout=_LIMIT_S)
 
-    assert _said(start())[0] == "agent-1"
+    assert _printed_fields(start())[0] == "agent-1"
 
 
 def test_one_too_many_is_told_what_to_do(start: Start) -> None:
     for _ in range(3):
-        _said(start())
+        _printed_fields(start())
     late = start()
     _, error = late.communicate(timeout=_LIMIT_S)
 
@@ -87,7 +87,7 @@ def test_one_too_many_is_told_what_to_do(start: Start) -> None:
 
 def test_agents_share_no_core_until_there_are_more_agents_than_cores(start: Start) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    cpus = [_said(start())[1] for _ in range(3)]
+    cpus = [_printed_fields(start())[1] for _ in range(3)]
 
     assert cpus == [str(cores[number % len(cores)]) for number in range(3)]
 
@@ -95,7 +95,7 @@ def test_agents_share_no_core_until_there_are_more_agents_than_cores(start: Star
 def test_each_gets_as_many_cores_as_were_asked_for(start: Start) -> None:
     cores = sorted(os.sched_getaffinity(0))
 
-    assert _said(start(AGENT_CORES=str(len(cores))))[1] == ",".join(map(str, cores))
+    assert _printed_fields(start(AGENT_CORES=str(len(cores))))[1] == ",".join(map(str, cores))
 
     for wrong in (len(cores) + 1, 0):
         refused = start(AGENT_CORES=str(wrong))

@@ -15,13 +15,13 @@ MS = Amount(unit="ms", noun="number of milliseconds", per_base=1000, low=0, high
 
 
 def declared(**changes: Any) -> Axis:
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": "pause",
         "kind": AxisKind.SETUP,
         "title": "Pause",
         "meaning": "a test",
     }
-    return Axis(**(said | changes))
+    return Axis(**(values | changes))
 
 
 @pytest.mark.parametrize(

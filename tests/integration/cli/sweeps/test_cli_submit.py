@@ -127,8 +127,8 @@ def test_a_dry_run_shows_each_condition_and_the_pass_that_a_job_asks_for(
     lines = farm.text("submit", str(sweep_file), "--dry-run").splitlines()
     titles = "model data set strategy world size batch pass delay packet loss length repetition"
     assert " ".join(lines[1].split()) == titles
-    told = {tuple(line.split()[5:-3]) for line in lines[2:] if line.startswith("mlp")}
-    assert told == {
+    rows = {tuple(line.split()[5:-3]) for line in lines[2:] if line.startswith("mlp")}
+    assert rows == {
         *(("forward", "-", "-"), ("forward", "0", "s", "0.50", "%")),
         ("forward", "+", "backward", "-", "-"),
         ("forward", "+", "backward", "0", "s", "0.50", "%"),

@@ -246,9 +246,9 @@ def test_what_is_no_backup_is_refused_by_its_name_and_changes_nothing(
         ("overwritten", whole[:-4096] + b"x" * 4096, "Page"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(FarmError, match=f"^{tmp_path / name} .*{reason}") as told:
+        with pytest.raises(FarmError, match=f"^{tmp_path / name} .*{reason}") as error:
             load(tmp_path / name, target)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
 
     with pytest.raises(FarmError, match="cannot be read: No such file"):
         load(tmp_path / "missing", target)

@@ -259,9 +259,9 @@ def test_a_value_that_cannot_be_converted_is_named_and_nothing_changes(
     with former.begin() as connection:
         connection.execute(sa.text(f"UPDATE {table} SET {column} = :value"), {"value": value})
     before = contents(former)
-    with pytest.raises(FarmError, match=f"^column {column} of table {table} has a value") as told:
+    with pytest.raises(FarmError, match=f"^column {column} of table {table} has a value") as error:
         convert(former)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     assert contents(former) == before
     with pytest.raises(Unreachable, match=f"has schema {FORMER_REVISION}"):
         check_schema(former)
