@@ -205,7 +205,7 @@ def _proposed(axis: Axis, value: Any) -> list[Any]:
     form = SweepForm(origin="farm", name="p", step_count=5, warmup_step_count=1, cost_unit="s")
     facts = catalogue().strategies[str(_CASE["strategy"])]
     proposed = case(Configuration(**names), form, facts)
-    return _asked(axis, {"name": "proposed", "case": [proposed]})
+    return _job_values(axis, {"name": "proposed", "case": [proposed]})
 
 
 def _cell(axis: Axis, value: Any) -> str:
