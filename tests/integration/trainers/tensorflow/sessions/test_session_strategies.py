@@ -64,12 +64,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> TrainerResult:
 def test_synchronous_ranks_train_as_one_machine_does(
     job: JobSpec, alone: TrainerResult, tmp_path: Path
 ) -> None:
-    """To 1e-5 of the sums after 22 updates: the order of summation differs, nothing else."""
+    """After 22 updates the weights differ by the order of summation, and by nothing else.
+
+    Positive and negative weights cancel in their sum, so rounding shows ten times as much in it.
+    """
     with gang(job, tmp_path) as trainers:
         ended = results(trainers)[: job.world_size]
     for result in ended:
-        for key in ("weights_sum", "weights_square_sum"):
-            assert result.details[key] == pytest.approx(alone.details[key], rel=1e-5)
+        for key, tolerance in (("weights_sum", 1e-4), ("weights_square_sum", 1e-5)):
+            assert result.details[key] == pytest.approx(alone.details[key], rel=tolerance)
         assert result.exchange is not None
         assert result.exchange.update_count == result.timed_step_count == 15
         assert result.exchange.staleness_counts is None
