@@ -70,7 +70,7 @@ def test_a_sweep_over_the_delay_is_measured_with_that_delay(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Recommended for small_cnn on digits, batch 192, 20.0 ms: " in done.stdout
+    assert "Recommended for small_cnn on digits, batch 192, 20.0 ms one way: " in done.stdout
 
     engine = make_engine(f"sqlite:///{tmp_path}/farm.db")
     with reading(engine) as session:
