@@ -322,7 +322,7 @@ def test_every_kind_of_noise_is_documented_and_no_other() -> None:
 def test_every_check_of_the_doctor_is_documented_and_no_other() -> None:
     text = section(DOCS / "operations.md", "When something is wrong").split("| line | means |")[0]
 
-    assert names(text) == [examination.name for examination in CHECKS]
+    assert names(text) == [check.name for check in CHECKS]
 
 
 def test_the_protocol_names_the_version_that_is_spoken() -> None:

@@ -1,4 +1,4 @@
-"""What `farm doctor` makes of an examination that does not get an answer."""
+"""What `farm doctor` makes of a check that does not get an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.web.web_client import web_settings
 
 
 def found_by(error: Exception) -> Finding:
-    """Run an examination that raises the error; return its finding."""
+    """Run a check that raises the error; return its finding."""
 
     def look(settings: Settings) -> list[Finding]:
         raise error
