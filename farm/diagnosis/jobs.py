@@ -14,21 +14,21 @@ _MOST_LAG_S = 600.0
 
 
 def judge_queue(
-    *, waiting_count: int, hopeless: Mapping[int, str], held_count: int = 0
+    *, waiting_count: int, unschedulable: Mapping[int, str], held_count: int = 0
 ) -> list[Finding]:
-    """Judge the queue. `hopeless`: jobs that the agents alive cannot serve, and why.
+    """Judge the queue. `unschedulable`: jobs that the agents alive cannot serve, and why.
 
     `held_count`: of the jobs that wait, those of held sweeps or in a pause of their own.
     """
-    if not hopeless:
+    if not unschedulable:
         turn_count = waiting_count - held_count
         jobs = counted(turn_count, "job")
         held = f", and {counted(held_count, 'more job')} for the end of a pause or another budget"
         verb = "waits" if turn_count == 1 else "wait"
         return [well(f"{jobs} {verb}, each for its turn{held if held_count else ''}")]
-    reasons = Counter(hopeless.values()).most_common()
+    reasons = Counter(unschedulable.values()).most_common()
     first_ids: dict[str, int] = {}
-    for job_id, reason in hopeless.items():
+    for job_id, reason in unschedulable.items():
         first_ids[reason] = min(job_id, first_ids.get(reason, job_id))
     found = []
     for reason, count in reasons[:_MOST_REASONS]:

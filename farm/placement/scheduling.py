@@ -142,9 +142,9 @@ def explain(
     What the farm could not serve at all has no turn, so that it does not put off the others.
     """
     pool = AgentPool(agents, AvailabilityForecast(gangs))
-    hopeless = UnschedulableReasons(agents)
+    unschedulable = UnschedulableReasons(agents)
     reasons = {
-        job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job))) is not None
+        job.job_id: reason for job in jobs if (reason := unschedulable.of(kind_of(job))) is not None
     }
     turns = FairShareOrder(
         [job for job in jobs if job.job_id not in reasons],
@@ -207,7 +207,7 @@ def _unschedulable_reason(job: WaitingJob, pool: AgentPool) -> str | None:
 
 
 def _reason(job: WaitingJob, pool: AgentPool) -> str:
-    """Say why `find_gang` has none for a job that is not hopeless, as the pool is now."""
+    """Say why `find_gang` has none for a schedulable job, as the pool is now."""
     able = pool.index.able(requirement_of(job))
     needed = job.agent_count
     requirements = [

@@ -161,12 +161,12 @@ def _waiting(
     """
     more = {
         group.job_id: group.job_count - 1
-        for group in group_reasons({i: r for i, r in reasons.items() if r.is_hopeless})
+        for group in group_reasons({i: r for i, r in reasons.items() if r.is_unschedulable})
     }
     some = (
         job_id
         for job_id, reason in reasons.items()
-        if (job_id in more if reason.is_hopeless else not reason.is_held)
+        if (job_id in more if reason.is_unschedulable else not reason.is_held)
     )
     shown = list(itertools.islice(some, _WAITING_SHOWN))
     jobs = jobs_of(session, shown)

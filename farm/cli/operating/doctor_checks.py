@@ -381,7 +381,7 @@ def _look_at_queue(settings: Settings) -> list[Finding]:
     return judge_queue(
         waiting_count=len(reasons),
         held_count=sum(reason.is_held for reason in reasons.values()),
-        hopeless={i: reason.text for i, reason in reasons.items() if reason.is_hopeless},
+        unschedulable={i: reason.text for i, reason in reasons.items() if reason.is_unschedulable},
     )
 
 

@@ -209,7 +209,9 @@ def _on_running_farm(
         watch = SweepWatch(engine, sweep_id, settings=loaded)
         try:
             with make_display() as display:
-                summary = follow(watch, display, pause=signals.pause, hopeless_after_s=_PATIENCE_S)
+                summary = follow(
+                    watch, display, pause=signals.pause, unschedulable_after_s=_PATIENCE_S
+                )
         except Stopped:
             to_stderr(f"sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it")
             raise click.Abort from None

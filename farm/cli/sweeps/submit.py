@@ -129,7 +129,7 @@ def submit(
             _print_submitted(submitted, planned)
         watch = SweepWatch(engine, submitted.sweep_id, settings=loaded)
         first = watch.look()
-        if first.hopeless:
+        if first.unschedulable:
             to_stderr(unserved_text(first))
         counts = watch_to_end(watch, patience_s=patience_s).counts if wait else None
         if counts is not None:

@@ -62,8 +62,7 @@ patience_option = click.option(
 class Snapshot:
     """`remaining_s` None: nothing to go by. `reason`: why jobs wait although none is at work.
 
-    `hopeless`: for what reasons jobs wait that the live agents could not serve if all were idle,
-    and how many for each.
+    `unschedulable`: how many jobs the live agents could not serve if all were idle, by reason.
     """
 
     summary: SweepSummary
@@ -71,11 +70,11 @@ class Snapshot:
     attempt_count: int
     remaining_s: float | None
     reason: str | None
-    hopeless: Mapping[str, int] = field(default_factory=dict)
+    unschedulable: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unschedulable_count(self) -> int:
-        return sum(self.hopeless.values())
+        return sum(self.unschedulable.values())
 
     @property
     def is_finished(self) -> bool:
@@ -134,16 +133,16 @@ class SweepWatch:
             for job in jobs
             if job.state is JobState.WAITING
         )
-        hopeless: Counter[str] = Counter()
+        unschedulable: Counter[str] = Counter()
         for kind, text in unschedulable_kinds(kinds, agents).items():
-            hopeless[text] += kinds[kind]
+            unschedulable[text] += kinds[kind]
         return Snapshot(
             summary=summary,
             active_count=len(active),
             attempt_count=sum(job.attempt_count for job in jobs),
             remaining_s=remaining_s(known_paces, unfinished, agent_count=len(agents)),
             reason=next(own, None),
-            hopeless=hopeless,
+            unschedulable=unschedulable,
         )
 
 
@@ -154,7 +153,7 @@ def follow(
     pause: Callable[[float], None],
     check_processes: Callable[[], None] = lambda: None,
     stalled_after_s: float | None = None,
-    hopeless_after_s: float | None = None,
+    unschedulable_after_s: float | None = None,
 ) -> SweepSummary:
     """Show the sweep until it is finished and return its last summary.
 
@@ -162,11 +161,11 @@ def follow(
 
     Raises:
         FarmError: nothing ran and nothing changed for `stalled_after_s`; None waits for ever. Or
-            nothing is left for `hopeless_after_s` but jobs that the live agents cannot serve. Or
+            only jobs that the live agents cannot serve are left for `unschedulable_after_s`. Or
             the budget is used up, and what ran is over.
     """
     changed_at, last = time.monotonic(), None
-    hopeful_at = changed_at
+    schedulable_at = changed_at
     while True:
         begun = time.monotonic()
         snapshot = watch.look()
@@ -183,10 +182,12 @@ def follow(
             reason = f" ({snapshot.reason})" if snapshot.reason else ""
             raise FarmError(f"no job changed for {stalled_after_s:.0f} s{reason}")
         left_count = snapshot.summary.job_count - snapshot.summary.final_count
-        is_hopeless = snapshot.unschedulable_count == left_count and not snapshot.summary.is_held
-        if not is_hopeless:
-            hopeful_at = begun
-        elif hopeless_after_s is not None and begun - hopeful_at > hopeless_after_s:
+        is_unschedulable = (
+            snapshot.unschedulable_count == left_count and not snapshot.summary.is_held
+        )
+        if not is_unschedulable:
+            schedulable_at = begun
+        elif unschedulable_after_s is not None and begun - schedulable_at > unschedulable_after_s:
             raise FarmError(unserved_text(snapshot))
         check_processes()
         pause(max(_LOOK_EVERY_S, _PAUSE_PER_LOOK * (time.monotonic() - begun)))
@@ -206,7 +207,7 @@ def unserved_text(snapshot: Snapshot) -> str:
     jobs = counted(count, "job waits", "jobs wait")
     sweep_id = snapshot.summary.sweep_id
     return (
-        f"{jobs} for agents that are not there ({'; '.join(snapshot.hopeless)}): start such "
+        f"{jobs} for agents that are not there ({'; '.join(snapshot.unschedulable)}): start such "
         f"agents, or `farm cancel {sweep_id}`"
     )
 
@@ -310,7 +311,7 @@ def watch_to_end(watch: SweepWatch, *, patience_s: float) -> SweepSummary:
     """Show progress until the sweep is over. Ctrl-C ends the command, and not the sweep."""
     try:
         with StopSignals() as signals, make_display() as display:
-            return follow(watch, display, pause=signals.pause, hopeless_after_s=patience_s)
+            return follow(watch, display, pause=signals.pause, unschedulable_after_s=patience_s)
     except Stopped:
         sweep_id = watch.sweep_id
         to_stderr(f"sweep {sweep_id} goes on; `farm cancel {sweep_id}` ends it")

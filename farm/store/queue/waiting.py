@@ -122,12 +122,12 @@ def _first_of_groups(
     rows: Iterable[Any], kinds: Kinds, agents: Collection[LiveAgent] | None, *, most: int
 ) -> Iterator[Any]:
     """Pass over what the agents could not serve, and over more than anybody looks at."""
-    hopeless = None if agents is None else UnschedulableReasons(agents)
+    unschedulable = None if agents is None else UnschedulableReasons(agents)
     counts: Counter[tuple[JobKind, bool, int, int]] = Counter()
     for row in rows:
         kind = kinds.of(row)
         group = kind, row.attempt_count > 0, row.priority, row.sweep_id
-        is_servable = hopeless is None or hopeless.of(kind) is None
+        is_servable = unschedulable is None or unschedulable.of(kind) is None
         if is_servable and counts[group] < most:
             counts[group] += 1
             yield row

@@ -101,10 +101,10 @@ class WaitingQueue:
             if one.job.sweep_id not in held and (one.due_at <= now or not self._pauses(one, now))
         ]
         kinds = set(map(_kind, may_be_placed))
-        hopeless = frozenset(() if agents is None else unschedulable_kinds(kinds, agents))
-        version = self._changes, len(may_be_placed), frozenset(held), hopeless
+        unschedulable = frozenset(() if agents is None else unschedulable_kinds(kinds, agents))
+        version = self._changes, len(may_be_placed), frozenset(held), unschedulable
         if version != self.version:
-            servable = [one for one in may_be_placed if one.kind not in hopeless]
+            servable = [one for one in may_be_placed if one.kind not in unschedulable]
             self._looked_at = choose_by_turns(
                 servable, most=waiting.MOST_LOOKED_AT, group_of=_group
             )

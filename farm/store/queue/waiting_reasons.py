@@ -40,14 +40,14 @@ IS_BEHIND = "others that ask for the same agents are before it in the queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingReason:
-    """Why one job waits. `is_hopeless`: the live agents could not serve it if all were idle.
+    """Why one job waits. `is_unschedulable`: the live agents could not serve it if all were idle.
 
     `is_held`: it would not be placed now whatever agents there were.
     """
 
     sweep_id: int
     text: str
-    is_hopeless: bool = False
+    is_unschedulable: bool = False
     is_held: bool = False
 
 
@@ -77,7 +77,7 @@ def waiting_reasons(
     """
     held = _held_reasons(session)
     kinds = Kinds()
-    hopeless = UnschedulableReasons(agents)
+    unschedulable = UnschedulableReasons(agents)
     found: dict[int, WaitingReason] = {}
     queue: list[QueuedJob] = []
     counts: Counter[TurnGroup] = Counter()
@@ -91,8 +91,8 @@ def waiting_reasons(
             found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=held_reason, is_held=True)
             continue
         kind = kinds.of(row)
-        if (reason := hopeless.of(kind)) is not None:
-            found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=reason, is_hopeless=True)
+        if (reason := unschedulable.of(kind)) is not None:
+            found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=reason, is_unschedulable=True)
             continue
         found[row.id] = WaitingReason(sweep_id=row.sweep_id, text=IS_BEHIND)
         one = queued_job(row, kinds, now=now, expected_s={})
@@ -131,7 +131,7 @@ def missing_agents(
     of_sweep: dict[int, dict[str, None]] = {}
     for reason in reasons.values():
         if reason.sweep_id in open_ids:
-            if reason.is_hopeless:
+            if reason.is_unschedulable:
                 of_sweep.setdefault(reason.sweep_id, {})[reason.text] = None
             else:
                 open_ids.remove(reason.sweep_id)

@@ -106,7 +106,7 @@ def all_judgements() -> list[list[Finding]]:
         of_agents.judge_leases(agents, NO_LOSSES),
         judge_noise({}, measured_count=8),
         of_agents.judge_agent_disks(agents),
-        judge_queue(waiting_count=3, hopeless={}),
+        judge_queue(waiting_count=3, unschedulable={}),
     ]
 
 
@@ -420,10 +420,10 @@ def test_jobs_that_nobody_can_serve_are_told_by_their_reason() -> None:
         is_idle=False,
         is_occupying=True,
     )
-    hopeless = UnschedulableReasons([busy])
-    reasons = {job.job_id: reason for job in jobs if (reason := hopeless.of(kind_of(job)))}
+    unschedulable = UnschedulableReasons([busy])
+    reasons = {job.job_id: reason for job in jobs if (reason := unschedulable.of(kind_of(job)))}
     assert set(reasons) == {2, 3, 4}  # the first waits for its turn
-    found = judge_queue(waiting_count=4, hopeless=reasons)
+    found = judge_queue(waiting_count=4, unschedulable=reasons)
     assert [finding.level for finding in found] == [Level.DOUBT, Level.DOUBT]
     several, one = (finding.what for finding in found)
     assert lacking(several, "2 jobs", "such as 2", "needs 3 agents", "has 1") == []
@@ -442,9 +442,9 @@ def test_agents_without_tensorflow_are_named() -> None:
 
 
 def test_jobs_that_wait_for_the_end_of_a_pause_have_no_turn() -> None:
-    [turns] = judge_queue(waiting_count=3, held_count=2, hopeless={})
+    [turns] = judge_queue(waiting_count=3, held_count=2, unschedulable={})
     assert lacking(turns.what, "1 job", "turn", "2 more jobs", "pause") == []
-    [free] = judge_queue(waiting_count=3, hopeless={})
+    [free] = judge_queue(waiting_count=3, unschedulable={})
     assert lacking(free.what, "3 jobs", "turn") == []
     assert "pause" not in free.what
 

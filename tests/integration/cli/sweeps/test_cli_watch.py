@@ -106,7 +106,7 @@ def test_jobs_that_nobody_can_serve_end_the_waiting_once_nothing_else_is_left(
 
     expected = r"2 jobs wait for agents that are not there \(needs 2 agents; the farm has 1\)"
     with pytest.raises(FarmError, match=expected):
-        follow(watch, Display(), pause=_pause, hopeless_after_s=0.0)
+        follow(watch, Display(), pause=_pause, unschedulable_after_s=0.0)
     assert seen[:3] == [0, 0, 0]
     assert seen[-1] == 1
 
