@@ -23,7 +23,7 @@ from farm.gang.network_check import (
 from farm.messages.reports import PeerBandwidth, PeerRtt
 from farm.store.tables import RankRow
 
-_MOST_WAYS = 12
+_MOST_PAIRS = 12
 _MOST_REMARKS = 4
 
 
@@ -66,17 +66,17 @@ class RankPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """`ways`: the wrong ones first, then those furthest off, of `way_count`.
+    """`pairs`: the wrong ones first, then those furthest off, of `pair_count`.
 
-    `before`, `shaped` and `after` are the ways with the longest round trips of all, `narrowest`
+    `before`, `shaped` and `after` are the pairs with the longest round trips of all, `narrowest`
     that with the least bandwidth. `remarks`: what is not as asked, or is left over at the end.
     """
 
     profile: NetworkProfile
     verdict: NetworkVerdict
     remarks: Sequence[str]
-    ways: Sequence[RankPair]
-    way_count: int
+    pairs: Sequence[RankPair]
+    pair_count: int
     before: RankPair | None
     shaped: RankPair | None
     after: RankPair | None
@@ -99,28 +99,30 @@ def network_of(ranks: Sequence[RankRow], profile: NetworkProfile | None) -> Netw
         )
         for rank in ranks
     ]
-    ways = [
-        way
+    pairs = [
+        pair
         for own, after in zip(measured, back, strict=True)
-        for way in _ways(profile, own, after, peers=[r.rank for r in ranks if r.rank != own.rank])
+        for pair in _rank_pairs(
+            profile, own, after, peers=[r.rank for r in ranks if r.rank != own.rank]
+        )
     ]
     verdict, remarks = _judged(profile, measured)
     remarks += find_leftovers(back)
     ordered = sorted(
-        ways, key=lambda w: (w.is_right is not False, w.is_undone is not False, -w.deviation_s)
+        pairs, key=lambda w: (w.is_right is not False, w.is_undone is not False, -w.deviation_s)
     )
     return Network(
         profile=profile,
         verdict=verdict,
         remarks=remarks[:_MOST_REMARKS],
-        ways=ordered[:_MOST_WAYS],
-        way_count=len(ways),
-        before=_longest(ways, "before_s"),
-        shaped=_longest(ways, "shaped_s"),
-        after=_longest(ways, "after_s"),
+        pairs=ordered[:_MOST_PAIRS],
+        pair_count=len(pairs),
+        before=_longest(pairs, "before_s"),
+        shaped=_longest(pairs, "shaped_s"),
+        after=_longest(pairs, "after_s"),
         narrowest=min(
-            (way for way in ways if way.bytes_per_s is not None),
-            key=lambda way: way.bytes_per_s or 0.0,
+            (pair for pair in pairs if pair.bytes_per_s is not None),
+            key=lambda pair: pair.bytes_per_s or 0.0,
             default=None,
         ),
         emulators=sorted({own.emulator for own in measured if own.emulator} - {"none"}),
@@ -138,17 +140,17 @@ def _judged(
     return (NetworkVerdict.NOT_AS_ASKED if found else NetworkVerdict.AS_ASKED), found
 
 
-def _ways(
+def _rank_pairs(
     profile: NetworkProfile, own: RankNetwork, after: RankNetwork, *, peers: Sequence[int]
 ) -> list[RankPair]:
     before = {peer.rank: peer.rtt_s for peer in own.untouched}
     shaped = {peer.rank: peer.rtt_s for peer in own.shaped}
     back = {peer.rank: peer.rtt_s for peer in after.shaped}
     carried = {peer.rank: peer.bytes_per_s for peer in own.bandwidths}
-    ways = []
+    pairs = []
     for peer in peers:
         before_s, shaped_s, after_s = before.get(peer), shaped.get(peer), back.get(peer)
-        ways.append(
+        pairs.append(
             RankPair(
                 rank=own.rank,
                 peer=peer,
@@ -167,7 +169,7 @@ def _ways(
                 else is_back(untouched_s=before_s, back_s=after_s),
             )
         )
-    return ways
+    return pairs
 
 
 def _is_right(
@@ -187,9 +189,9 @@ def _is_right(
     )
 
 
-def _longest(ways: Sequence[RankPair], name: str) -> RankPair | None:
-    known = [way for way in ways if getattr(way, name) is not None]
-    return max(known, key=lambda way: float(getattr(way, name)), default=None)
+def _longest(pairs: Sequence[RankPair], name: str) -> RankPair | None:
+    known = [pair for pair in pairs if getattr(pair, name) is not None]
+    return max(known, key=lambda pair: float(getattr(pair, name)), default=None)
 
 
 def _measured(rank: RankRow) -> RankNetwork:

@@ -107,7 +107,7 @@ def test_a_network_as_asked_is_told_from_one_that_is_not() -> None:
     assert wrong.verdict is NetworkVerdict.NOT_AS_ASKED
     assert "from rank 1 on a1 to rank 0 takes 21.0 ms, expected 41.0 ms" in wrong.remarks[0]
     # The wrong way comes first.
-    first = wrong.ways[0]
+    first = wrong.pairs[0]
     assert (first.rank, first.peer, first.is_right) == (1, 0, False)
     assert first.expected_s == pytest.approx(0.041)
     assert wrong.shaped is not None
@@ -128,7 +128,7 @@ def test_what_is_left_over_after_the_end_is_said() -> None:
     assert found is not None
     assert found.verdict is NetworkVerdict.AS_ASKED
     assert "still takes 41.0 ms after the end" in found.remarks[0]
-    assert [way.is_undone for way in found.ways] == [False, True]
+    assert [pair.is_undone for pair in found.pairs] == [False, True]
 
 
 def test_a_narrow_way_is_found_and_an_untouched_network_is_not_judged() -> None:
@@ -153,7 +153,7 @@ def test_a_narrow_way_is_found_and_an_untouched_network_is_not_judged() -> None:
     untouched = network_of(ranks, None)
     assert untouched is not None
     assert untouched.verdict is NetworkVerdict.UNTOUCHED
-    assert {way.is_right for way in untouched.ways} == {None}
+    assert {pair.is_right for pair in untouched.pairs} == {None}
 
 
 def test_a_network_that_nobody_measured_yet_is_not_judged() -> None:
@@ -184,8 +184,8 @@ def test_of_a_wide_gang_the_ways_furthest_off_are_listed() -> None:
     ]
     found = network_of(ranks, DELAYED)
     assert found is not None
-    assert (len(found.ways), found.way_count) == (12, size * (size - 1))
-    assert (found.ways[0].rank, found.ways[0].peer) == (9, 33)
+    assert (len(found.pairs), found.pair_count) == (12, size * (size - 1))
+    assert (found.pairs[0].rank, found.pairs[0].peer) == (9, 33)
 
 
 # --- shares ---
