@@ -56,12 +56,12 @@ class Lab:
         with ExitStack() as stack:
             self._slot = claim_slot()
             try:
-                self._warden = LabWatchdog(self._slot)
+                self._watchdog = LabWatchdog(self._slot)
             except BaseException:
                 self._slot.release()
                 raise
             # Last of all: if anything is left, the watchdog removes it afterwards.
-            stack.callback(self._warden.leave)
+            stack.callback(self._watchdog.leave)
             stack.callback(self._slot.release)
             stack.callback(self._remove)
             self._wires = _Wires(self._slot)
@@ -174,7 +174,7 @@ class Lab:
             process.wait(timeout=_ENDS_WITHIN_S)
             if process.stdout is not None:
                 process.stdout.close()
-        self._warden.call_off()
+        self._watchdog.call_off()
 
 
 class _Wires:

@@ -73,8 +73,8 @@ def first_line(owner: subprocess.Popen[str]) -> tuple[str, list[int]]:
 
 def warden_of(owner: subprocess.Popen[str]) -> psutil.Process:
     children = psutil.Process(owner.pid).children()
-    [warden] = [child for child in children if "farm.lab.watchdog" in child.cmdline()]
-    return warden
+    [watchdog] = [child for child in children if "farm.lab.watchdog" in child.cmdline()]
+    return watchdog
 
 
 def test_a_lab_leaves_nothing() -> None:
@@ -144,7 +144,7 @@ def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
 
 
 def test_a_command_that_outlives_its_owner_keeps_the_slot_until_it_ends(tmp_path: Path) -> None:
-    # Otherwise `ip` would go on making hosts while, or after, the warden removes them.
+    # Otherwise `ip` would go on making hosts while, or after, the watchdog removes them.
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     source = (

@@ -55,7 +55,7 @@ class Condition:
         facts: AgentFacts,
         schedule: HeartbeatSchedule,
         delivery: Delivery,
-        departure: Shutdown,
+        shutdown: Shutdown,
         cleanup: NetworkCleanup,
         journal: Journal,
     ) -> None:
@@ -65,7 +65,7 @@ class Condition:
         self._labels.start()
         self._heartbeat = schedule
         self._delivery = delivery
-        self._departure = departure
+        self._shutdown = shutdown
         self._network_cleanup = cleanup
         self._journal = journal
 
@@ -105,7 +105,7 @@ class Condition:
         return self._network_cleanup.trouble or self._journal.trouble
 
     def state(self, *, is_serving: bool) -> AgentState:
-        if self._departure.has_begun:
+        if self._shutdown.has_begun:
             return AgentState.LEAVING
         if is_serving or self.trouble is not None:
             return AgentState.BUSY

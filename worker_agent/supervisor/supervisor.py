@@ -102,12 +102,12 @@ class Supervisor:
         self._has_failed = False  # in the last step
         self._has_told_of_folder = False
         self._shown: tuple[AgentState, int | None, int, str | None] | None = None
-        self._departure = Shutdown()
+        self._shutdown = Shutdown()
         self._network_cleanup = NetworkCleanup(settings.state_dir, self._events.put)
         sources = (
             self._heartbeat,
             self._delivery,
-            self._departure,
+            self._shutdown,
             self._network_cleanup,
             self._journal,
         )
@@ -193,7 +193,7 @@ class Supervisor:
         else:
             self._served.forget()  # again: its folder may have been away
         self._broker_client.tick(now=now)
-        is_idle = self.rank is None and not self._departure.has_begun
+        is_idle = self.rank is None and not self._shutdown.has_begun
         self._template.tick(now=now, is_idle=is_idle)
         self._network_cleanup.tick(now=now, is_idle=is_idle)
         if is_idle:
@@ -399,10 +399,10 @@ class Supervisor:
         )
 
     def _leave(self, signal_name: str, *, now: float) -> None:
-        if self._departure.has_begun:
+        if self._shutdown.has_begun:
             return
         logger.info("agent is leaving: %s", signal_name)
-        self._departure.begin(now=now)
+        self._shutdown.begin(now=now)
         if self.rank is not None:
             self.rank.fail(FailureKind.KILLED, "agent was stopped")
 
@@ -410,7 +410,7 @@ class Supervisor:
         has_said_so = (
             self._broker_client.can_publish("heartbeats") and self._heartbeat.due_in_s(now=now) > 0
         )
-        return self._departure.is_over(
+        return self._shutdown.is_over(
             now=now,
             is_serving=self.rank is not None,
             is_sent=self._delivery.is_empty and (has_said_so or not self._broker_client.is_ready),

@@ -91,8 +91,8 @@ def feed(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-def failure_of(process: subprocess.Popen[bytes], witness: MemoryMonitor) -> Failure:
-    return failure_of_exit(process.returncode, memory=witness.evidence(process.pid))
+def failure_of(process: subprocess.Popen[bytes], monitor: MemoryMonitor) -> Failure:
+    return failure_of_exit(process.returncode, memory=monitor.evidence(process.pid))
 
 
 @pytest.mark.parametrize("is_log_readable", [True, False], ids=["log", "counter"])
@@ -103,11 +103,11 @@ def test_a_process_that_outgrows_its_group_is_out_of_memory(
     if is_log_readable and path is None:
         pytest.skip("the kernel's log is not of this process namespace")
     process = start()
-    witness = MemoryMonitor(log=KernelLog(path if is_log_readable else None))
-    witness.look([process.pid])
+    monitor = MemoryMonitor(log=KernelLog(path if is_log_readable else None))
+    monitor.look([process.pid])
     feed(process)
-    failure = failure_of(process, witness)
-    witness.close()
+    failure = failure_of(process, monitor)
+    monitor.close()
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     source = "the kernel's log" if is_log_readable else "the counter of its control group"
     assert failure.message.startswith(
@@ -127,16 +127,16 @@ def test_a_data_worker_that_outgrows_its_group_is_out_of_memory() -> None:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"up\n"
         group.take(trainer.pid)
-        witness = MemoryMonitor()
-        witness.look([trainer.pid])
+        monitor = MemoryMonitor()
+        monitor.look([trainer.pid])
         output, _ = trainer.communicate(b"go\n", timeout=120)
         reported = from_json(Failure, json.loads(output))
         assert reported.kind is FailureKind.TRAINER_RAISED
         pids = lost_data_workers(reported)
         failure = failure_of_data_workers(
-            reported, memory=witness.evidence(trainer.pid, children=pids)
+            reported, memory=monitor.evidence(trainer.pid, children=pids)
         )
-        witness.close()
+        monitor.close()
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert "the control group's limit is 537 MB" in failure.message
 
@@ -148,13 +148,13 @@ def test_a_kill_beside_one_that_ran_out_of_memory_stays_unexplained(
     if path is None:
         pytest.skip("the kernel's log is not of this process namespace")
     ours, other = start(), start()
-    witness = MemoryMonitor()
-    witness.look([ours.pid])
+    monitor = MemoryMonitor()
+    monitor.look([ours.pid])
     feed(other)
     ours.kill()
     ours.wait(timeout=60)
-    failure = failure_of(ours, witness)
-    witness.close()
+    failure = failure_of(ours, monitor)
+    monitor.close()
     assert failure.kind is FailureKind.KILLED
     assert failure.message.endswith("but other processes")
 
