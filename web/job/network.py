@@ -32,8 +32,8 @@ class NetworkVerdict(enum.Enum):
 
     UNTOUCHED = "untouched"  # nothing was asked of it
     UNKNOWN = "not measured"  # not yet, or not any more
-    AS_ASKED = "as asked"
-    NOT_AS_ASKED = "not as asked"
+    AS_REQUESTED = "as requested"
+    NOT_AS_REQUESTED = "not as requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def _judged(
     if not all(own.shaped for own in ranks):
         return NetworkVerdict.UNKNOWN, ()
     found = find_deviations(profile, ranks)
-    return (NetworkVerdict.NOT_AS_ASKED if found else NetworkVerdict.AS_ASKED), found
+    return (NetworkVerdict.NOT_AS_REQUESTED if found else NetworkVerdict.AS_REQUESTED), found
 
 
 def _rank_pairs(

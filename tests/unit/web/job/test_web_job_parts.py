@@ -103,8 +103,8 @@ def test_a_network_as_asked_is_told_from_one_that_is_not() -> None:
     right, wrong = network_of(gang(0.041), DELAYED), network_of(gang(0.021), DELAYED)
     assert right is not None
     assert wrong is not None
-    assert (right.verdict, right.remarks) == (NetworkVerdict.AS_ASKED, ())
-    assert wrong.verdict is NetworkVerdict.NOT_AS_ASKED
+    assert (right.verdict, right.remarks) == (NetworkVerdict.AS_REQUESTED, ())
+    assert wrong.verdict is NetworkVerdict.NOT_AS_REQUESTED
     assert "from rank 1 on a1 to rank 0 takes 21.0 ms, expected 41.0 ms" in wrong.remarks[0]
     # The wrong way comes first.
     first = wrong.pairs[0]
@@ -126,7 +126,7 @@ def test_what_is_left_over_after_the_end_is_said() -> None:
     ]
     found = network_of(ranks, DELAYED)
     assert found is not None
-    assert found.verdict is NetworkVerdict.AS_ASKED
+    assert found.verdict is NetworkVerdict.AS_REQUESTED
     assert "still takes 41.0 ms after the end" in found.remarks[0]
     assert [pair.is_undone for pair in found.pairs] == [False, True]
 
@@ -147,7 +147,7 @@ def test_a_narrow_way_is_found_and_an_untouched_network_is_not_judged() -> None:
     ]
     found = network_of(ranks, limit)
     assert found is not None
-    assert found.verdict is NetworkVerdict.NOT_AS_ASKED
+    assert found.verdict is NetworkVerdict.NOT_AS_REQUESTED
     assert found.narrowest is not None
     assert (found.narrowest.rank, found.narrowest.bytes_per_s) == (1, 0.5e6)
     untouched = network_of(ranks, None)
