@@ -7,7 +7,7 @@ import time
 
 logger = logging.getLogger(__name__)
 
-_TOLD_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 _MOST_SENDERS = 1000
 _OTHERS = "others"
 
@@ -17,7 +17,7 @@ class RefusalCounts:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def add(self, sender: str, reason: str) -> bool:
         """Count a refused message; True if it was logged. `sender` is unproven."""
@@ -25,9 +25,9 @@ class RefusalCounts:
             sender = _OTHERS
         self._counts[sender] = self._counts.get(sender, 0) + 1
         now = time.monotonic()
-        if now - self._told_at.get(sender, float("-inf")) < _TOLD_EVERY_S:
+        if now - self._logged_at.get(sender, float("-inf")) < _LOG_EVERY_S:
             return False
-        self._told_at[sender] = now
+        self._logged_at[sender] = now
         extra = {"agent_id": sender, "refused_count": self._counts[sender]}
         logger.warning("messages refused: %s", reason, extra=extra)
         return True

@@ -126,7 +126,7 @@ CASE_KEYS: Mapping[str, ScriptKey] = {
     ),
     "examples_per_epoch": ScriptKey(meaning="how many examples an epoch has, for its time"),
 }
-TOLD_BY_SCRIPT = ("model", "dataset", "strategy")
+SET_BY_SCRIPT = ("model", "dataset", "strategy")
 PER_RANK = "per_rank_batch_size"
 # What the ranks of a job fill in beside the values of axes.
 _OF_RANKS = (PER_RANK, "rank", "seed", "data_dir")

@@ -24,7 +24,7 @@ from tests.promises.protocol_values import (
 )
 
 # The reports that are kept whole in a rank's row, by their names and the columns that have these.
-_TOLD = ("prepared", "peers", "shaped", "started", "ended")
+_REPORT_KINDS = ("prepared", "peers", "shaped", "started", "ended")
 # What tells the others of one rank apart.
 _KEYS = {"steps": "first_step", "epoch": "epoch", "log": "first_character"}
 
@@ -47,7 +47,7 @@ def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
             RankRow.rank,
             RankRow.agent_id,
             RankRow.phase,
-            *(getattr(RankRow, column).is_not(None) for column in _TOLD),
+            *(getattr(RankRow, column).is_not(None) for column in _REPORT_KINDS),
         ).order_by(RankRow.attempt_id, RankRow.rank)
     )
     agents = session.execute(
@@ -86,7 +86,7 @@ def store_value(session: Session, *, now: dt.datetime) -> StoreValue:
                 rank=rank,
                 agent_id=agent_id,
                 phase=phase,
-                reported=tuple(itertools.compress(_TOLD, is_told)),
+                reported=tuple(itertools.compress(_REPORT_KINDS, is_told)),
             )
             for token, rank, agent_id, phase, *is_told in ranks
         ),
@@ -119,12 +119,12 @@ def stored_reports(session: Session, *, but_of: str | None = None) -> list[Spool
     """
     found: list[Spooled] = []
     agents: dict[tuple[int, int], str] = {}
-    columns = [getattr(RankRow, column) for column in _TOLD]
+    columns = [getattr(RankRow, column) for column in _REPORT_KINDS]
     for token, rank, agent_id, *bodies in session.execute(
         select(RankRow.attempt_id, RankRow.rank, RankRow.agent_id, *columns)
     ):
         agents[token, rank] = agent_id
-        for kind, body in zip(_TOLD, bodies, strict=True):
+        for kind, body in zip(_REPORT_KINDS, bodies, strict=True):
             if body is not None:
                 found += _spooled_reports(agent_id, token, rank, kind, body)
     for kind, token_column, rank_column, key in (

@@ -15,7 +15,7 @@ from werkzeug.datastructures import MultiDict
 from farm.configuration.axes import AXES
 from farm.configuration.axis import AxisKind
 from farm.configuration.catalogue import Catalogue
-from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
+from farm.configuration.scripts import CASE_KEYS, SET_BY_SCRIPT
 from farm.configuration.sweep import ALL_STEPS, AUTO, BUDGET, NOTIFY
 from farm.errors import InvalidSpec
 from farm.text.toml_text import value_text
@@ -119,7 +119,7 @@ def _case_of(fields: Fields) -> dict[str, object]:
         if text := fields.text(key):
             case[key] = script_fields.value_of(key, text)
     for axis in AXES:
-        if "script" in case and axis.name in TOLD_BY_SCRIPT:
+        if "script" in case and axis.name in SET_BY_SCRIPT:
             continue
         if axis.name in TICKED:
             ticked = fields.chosen(axis.name)

@@ -16,8 +16,8 @@ RETRY_SHARE = 0.4
 SILENT_AFTER_S = 60.0
 SLOW_INTERVAL_S = 30.0
 # How long a server has to answer the beats that the broker takes, before its silence is logged.
-TOLD_AFTER_S = 20.0
-TOLD_EVERY_S = 600.0
+WARN_AFTER_S = 20.0
+WARN_EVERY_S = 600.0
 _REMEMBERED_BEATS = 64
 _AT_ONCE = float("-inf")
 
@@ -36,7 +36,7 @@ class HeartbeatSchedule:
         self._alive_at = now  # when the newest confirmed beat was made, or this life began
         self._heard: tuple[float, float] | None = None  # server's time, and when it arrived
         self._unheeded_since: float | None = None  # the first unconfirmed beat that the broker took
-        self._told_at: float | None = None
+        self._warned_at: float | None = None
 
     def next(self, *, now: float) -> int:
         """Return the counter of a beat made now, and plan the one after it."""
@@ -57,11 +57,11 @@ class HeartbeatSchedule:
         None where that need not be logged now: it is not long yet, or was logged lately.
         """
         since = self._unheeded_since
-        if since is None or now - since < TOLD_AFTER_S:
+        if since is None or now - since < WARN_AFTER_S:
             return None
-        if self._told_at is not None and now - self._told_at < TOLD_EVERY_S:
+        if self._warned_at is not None and now - self._warned_at < WARN_EVERY_S:
             return None
-        self._told_at = now
+        self._warned_at = now
         return now - since
 
     def send_soon(self) -> None:
@@ -79,7 +79,7 @@ class HeartbeatSchedule:
         if not self._confirmed_counter < confirmation.counter <= self._counter:
             return False
         self._confirmed_counter = confirmation.counter
-        self._unheeded_since = self._told_at = None
+        self._unheeded_since = self._warned_at = None
         # The lease was renewed when the beat reached the server, so not before it was made.
         self._alive_at = self._sent_at.get(confirmation.counter, self._alive_at)
         is_first = self._heard is None

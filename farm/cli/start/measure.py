@@ -59,7 +59,8 @@ _MOST_JOBS = 100_000
 # With agents that have gone, on a farm that somebody else may stop.
 _PATIENCE_S = 60.0
 _ALIKE_EXAMPLES = 0.01  # of a step, as asked and as told
-_TOLD = ("per_rank_batch_size", "global_batch_size", "world_size")  # how a script learns its share
+# How a script learns its share of the batch.
+_SHARES = ("per_rank_batch_size", "global_batch_size", "world_size")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -121,10 +122,10 @@ def measure(
         _print_plan(found, [job.model for job in planned.expansion.jobs], as_json=as_json)
         return
     world_sizes = {job.world_size for job in planned.expansion.jobs}
-    if len(world_sizes) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _TOLD):
+    if len(world_sizes) > 1 and not any(f"{{{name}}}" in " ".join(args) for name in _SHARES):
         to_stderr(
-            f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _TOLD)}: each rank is taken "
-            "to compute its share of the batch"
+            f"COMMAND has none of {', '.join(f'{{{name}}}' for name in _SHARES)}: each rank is "
+            "taken to compute its share of the batch"
         )
     show = _print_json if as_json else _print_text
     if is_held(loaded.home):

@@ -16,7 +16,7 @@ from farm.store.sweeps.jobs import request_cancel_job, request_cancel_sweep, ret
 from farm.store.sweeps.sweeps import find_sweep, pause_sweep, resume_sweep
 from farm.text.plurals import counted
 
-_ASKED = "the command line"  # as the stories of jobs tell who did
+_REQUESTED_BY = "the command line"  # as the stories of jobs tell who did
 _sweep_argument = click.argument("sweep", required=False)
 _job_option = click.option("--job", "job_id", type=JOB_ID, metavar="ID", help="Only this job.")
 
@@ -34,9 +34,9 @@ def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 
     def change(session: Session, now: dt.datetime) -> tuple[int, int]:
         if job_id is not None:
-            return job_id, int(request_cancel_job(session, job_id, now=now, by=_ASKED))
+            return job_id, int(request_cancel_job(session, job_id, now=now, by=_REQUESTED_BY))
         sweep_id = find_sweep(session, sweep or "").id
-        return sweep_id, request_cancel_sweep(session, sweep_id, now=now, by=_ASKED)
+        return sweep_id, request_cancel_sweep(session, sweep_id, now=now, by=_REQUESTED_BY)
 
     row_id, count = _change(sweep, job_id, change)
     if as_json:
@@ -57,10 +57,10 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
 
     def change(session: Session, now: dt.datetime) -> tuple[int, int]:
         if job_id is not None:
-            retry_job(session, job_id, now=now, by=_ASKED)
+            retry_job(session, job_id, now=now, by=_REQUESTED_BY)
             return job_id, 1
         sweep_id = find_sweep(session, sweep or "").id
-        return sweep_id, retry_failed(session, sweep_id, now=now, by=_ASKED)
+        return sweep_id, retry_failed(session, sweep_id, now=now, by=_REQUESTED_BY)
 
     row_id, count = _change(sweep, job_id, change)
     if as_json:

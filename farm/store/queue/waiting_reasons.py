@@ -32,7 +32,7 @@ from farm.store.tables import SweepRow
 from farm.text.display import machine_hours
 
 WAITS_FOR_AGENTS = "waits for agents"  # in place of a sweep's status, see `missing_agents`
-_MOST_TOLD = 2
+_MOST_REASONS = 2
 ABOUT_TO_START = "about to start"
 IS_PAUSING = "pauses before its next attempt"
 IS_BEHIND = "others that ask for the same agents are before it in the queue"
@@ -136,8 +136,8 @@ def missing_agents(
             else:
                 open_ids.remove(reason.sweep_id)
     return {
-        sweep_id: "; ".join(itertools.islice(texts, _MOST_TOLD))
-        + (f"; and {more} more reasons" if (more := len(texts) - _MOST_TOLD) > 0 else "")
+        sweep_id: "; ".join(itertools.islice(texts, _MOST_REASONS))
+        + (f"; and {more} more reasons" if (more := len(texts) - _MOST_REASONS) > 0 else "")
         for sweep_id, texts in of_sweep.items()
         if sweep_id in open_ids
     }

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, with_config
 from typing_extensions import TypedDict
 
 from farm.configuration.axes import AXES
-from farm.configuration.scripts import CASE_KEYS, TOLD_BY_SCRIPT
+from farm.configuration.scripts import CASE_KEYS, SET_BY_SCRIPT
 from farm.configuration.sweep import (
     BUDGET,
     CASE_OPTIONS,
@@ -55,7 +55,7 @@ SweepCase = _object(
     {
         **{
             axis.name: _axis(axis.type)
-            if axis.is_required and axis.name not in TOLD_BY_SCRIPT
+            if axis.is_required and axis.name not in SET_BY_SCRIPT
             else _not_required[_axis(axis.type)]
             for axis in AXES
         },

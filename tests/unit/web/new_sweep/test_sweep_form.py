@@ -6,7 +6,7 @@ from werkzeug.datastructures import MultiDict
 
 from farm.configuration.axes import AXES
 from farm.configuration.expansion import Expansion
-from farm.configuration.scripts import TOLD_BY_SCRIPT
+from farm.configuration.scripts import SET_BY_SCRIPT
 from farm.configuration.sweep import parse_sweep
 from farm.errors import InvalidSpec
 from farm.registry import catalogue
@@ -216,7 +216,7 @@ def test_the_file_of_a_form_fills_the_form_again(given: dict[str, tuple[str, ...
 )
 def test_a_file_with_one_case_fills_the_form_with_the_same_sweep(changed: dict[str, Any]) -> None:
     own = changed.get("case", {})
-    left_out = TOLD_BY_SCRIPT if "script" in own else ()
+    left_out = SET_BY_SCRIPT if "script" in own else ()
     given = {name: value for name, value in case().items() if name not in left_out}
     data = {"name": "n", **changed, "case": [{**given, **own}]}
     fields = fields_of(data)

@@ -12,7 +12,7 @@ from farm.messages.agents import BeatEcho
 from farm.messages.commands import BeatConfirmed
 from tests.protocol.farm import ProtocolFarm
 from tests.protocol.ledger_server import LedgerServer
-from worker_agent.supervisor.heartbeat import SLOW_INTERVAL_S, TOLD_EVERY_S, HeartbeatSchedule
+from worker_agent.supervisor.heartbeat import SLOW_INTERVAL_S, WARN_EVERY_S, HeartbeatSchedule
 
 
 def make_schedule(*, now: float = 100.0) -> HeartbeatSchedule:
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_answer_what_the_broker_takes_is_told_of_now_and_
     assert schedule.silence_s(now=119.0) is None
     assert schedule.silence_s(now=121.5) == pytest.approx(21.0)
     assert schedule.silence_s(now=122.0) is None
-    assert schedule.silence_s(now=121.5 + TOLD_EVERY_S) == pytest.approx(21.0 + TOLD_EVERY_S)
+    assert schedule.silence_s(now=121.5 + WARN_EVERY_S) == pytest.approx(21.0 + WARN_EVERY_S)
 
 
 def test_a_broker_that_takes_nothing_is_not_the_servers_silence() -> None:
