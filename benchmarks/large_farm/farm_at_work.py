@@ -29,7 +29,7 @@ from farm.placement.scheduling import Placement
 from farm.store.engine import writing
 from farm.store.gangs.decisions import advance_attempts, end_attempts
 from farm.store.gangs.leases import lease_gangs
-from farm.store.measurements.measurements import insert_measurement
+from farm.store.measurements.measurements import insert_measurements
 from farm.store.tables import AgentRow, AttemptRow, JobRow
 from farm.values.codec import from_json
 
@@ -122,7 +122,7 @@ class FarmAtWork:
                 has_failed=False,
                 rng=self._rng,
             )
-            insert_measurement(session, **row)
+            insert_measurements(session, [row])
         self.changed_at_s.append(time.monotonic())
 
     def _lease_one(self, now: dt.datetime) -> int:

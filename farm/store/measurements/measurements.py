@@ -39,19 +39,8 @@ class MeasurementFilter:
     axes: Mapping[str, Value] = field(default_factory=dict)
 
 
-def insert_measurement(session: Session, **values: Any) -> int:
-    """Store one measurement, by the columns of `MeasurementRow`, and return its id."""
-    row = MeasurementRow(**values)
-    session.add(row)
-    session.flush()
-    return row.id
-
-
 def insert_measurements(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store measurements as `insert_measurement` does one, with all else that is not written yet.
-
-    With one statement, since what a row does not name is given as nothing.
-    """
+    """Store measurements, by the columns of `MeasurementRow`, with all else that is pending."""
     session.add_all(MeasurementRow(**values) for values in rows)
     session.flush()
 

@@ -13,7 +13,7 @@ from farm.store.engine import reading, writing
 from farm.store.measurements.export_parts import export_parts
 from farm.store.measurements.measurements import (
     MeasurementFilter,
-    insert_measurement,
+    insert_measurements,
     list_measurements,
     measurements_stamp,
     observed_rows,
@@ -49,18 +49,22 @@ def test_a_source_is_measured_once_for_each_origin(engine: sa.Engine) -> None:
 
 def test_missing_stays_none_and_zero_stays_zero(engine: sa.Engine) -> None:
     with writing(engine) as session:
-        insert_measurement(
+        insert_measurements(
             session,
-            origin="farm",
-            source_key="k",
-            created_at=NOW,
-            status="ok",
-            training_pass="forward",
-            world_size=2,
-            global_batch_size=8,
-            step_time_s=None,
-            cpu_ratio=0.0,
-            details={"agents": ["a1"]},
+            [
+                {
+                    "origin": "farm",
+                    "source_key": "k",
+                    "created_at": NOW,
+                    "status": "ok",
+                    "training_pass": "forward",
+                    "world_size": 2,
+                    "global_batch_size": 8,
+                    "step_time_s": None,
+                    "cpu_ratio": 0.0,
+                    "details": {"agents": ["a1"]},
+                }
+            ],
         )
     with reading(engine) as session:
         [row] = list_measurements(session, MeasurementFilter())
