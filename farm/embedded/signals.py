@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into a flag, so that no child process is started unrecorded.
+"""Delays Ctrl-C, SIGTERM and SIGHUP, so that no child process is started unrecorded.
 
 While a `StopSignals` is entered, signals interrupt only its own `pause`.
 """

@@ -1,4 +1,4 @@
-"""Predict the step times of queries from an origin's measurements. Reads only."""
+"""Predicts the step times of given configurations from an origin's measurements. Reads only."""
 
 from __future__ import annotations
 

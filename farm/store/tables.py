@@ -131,7 +131,7 @@ class AgentRow(Table):
 class AttemptRow(Table):
     """An attempt of a job: its id is the fencing token, never used twice, not even on SQLite.
 
-    Written by the scheduler alone: `farm.store.gangs.leases` adds it, `moves` and
+    Written by the scheduler alone: `farm.store.gangs.leases` adds it, `decisions` and
     `clock_steps` beside that change it.
     """
 

@@ -1,4 +1,4 @@
-"""`farm agents` and `farm drain`."""
+"""`farm agents` lists the agents; `farm drain` gives one of them no further job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of further measurements by what an origin has measured. Reads only."""
+"""Proposes further measurements of one origin and kind of hardware, with a sweep file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The default predictor: the median of three predictions; more work or delay is never faster.
+"""The default predictor: the median of three, made so that more work or delay is never faster.
 
 The three are two Gaussian processes, one of the total error and one of the errors of each term of
 the sum, and the errors of the nearest measurements. They are wrong in different places, and the

@@ -1,4 +1,4 @@
-"""Predicts with a fitted predictor, or returns the reason why it cannot."""
+"""Helpers of predictors: point estimates or the reason for none, and one thread for algebra."""
 
 from __future__ import annotations
 
