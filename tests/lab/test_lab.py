@@ -71,7 +71,7 @@ def first_line(owner: subprocess.Popen[str]) -> tuple[str, list[int]]:
     return prefix, [int(pid) for pid in pids]
 
 
-def warden_of(owner: subprocess.Popen[str]) -> psutil.Process:
+def watchdog_of(owner: subprocess.Popen[str]) -> psutil.Process:
     children = psutil.Process(owner.pid).children()
     [watchdog] = [child for child in children if "farm.lab.watchdog" in child.cmdline()]
     return watchdog
@@ -123,12 +123,12 @@ def test_an_owners_death_removes_its_lab(
     wait_until(lambda: not living(pids), "no wire is left")
 
 
-def test_the_next_lab_removes_what_a_killed_owner_and_its_warden_left(
+def test_the_next_lab_removes_what_a_killed_owner_and_its_watchdog_left(
     owner: subprocess.Popen[str],
 ) -> None:
     prefix, _ = first_line(owner)
     wait_until(lambda: processes_in(f"{prefix}h1"), "something runs on a host")
-    warden_of(owner).kill()
+    watchdog_of(owner).kill()
     owner.kill()
     owner.wait(timeout=60)
     left = processes_in(f"{prefix}h1")
@@ -173,7 +173,7 @@ def test_a_command_that_outlives_its_owner_keeps_the_slot_until_it_ends(tmp_path
 def test_clear_removes_dead_labs_and_spares_living_ones(owner: subprocess.Popen[str]) -> None:
     prefix, _ = first_line(owner)
     with Lab(hosts=1) as spared:
-        warden_of(owner).kill()
+        watchdog_of(owner).kill()
         owner.kill()
         owner.wait(timeout=60)
 

@@ -698,7 +698,7 @@ OWN_MODEL = """
     from farm import registry
     from farm.configuration.spec import JobSpec
     from farm.messages.trainer_lines import GoLine
-    from farm.trainers.contracts import Seat
+    from farm.trainers.contracts import RankContext
 
     class Own:
         def build(self, example_shape, class_count):
@@ -711,7 +711,7 @@ OWN_MODEL = """
     job = JobSpec(model="mlp", dataset="digits", strategy="torch_ddp", world_size=1,
                   global_batch_size=64, steps=5)
     dataset = registry.dataset("digits")
-    engine = registry.strategy("torch_ddp").build(Seat(
+    engine = registry.strategy("torch_ddp").build(RankContext(
         job=job, rank=0, role="worker", go=GoLine(cluster={"worker": ("h:1",)}, task_index=0),
         model=Own(), dataset=dataset.facts, data=dataset.load(()), peer_timeout_s=5.0,
     ))
@@ -741,7 +741,7 @@ OWN_FILE = """
     from farm.configuration.catalogue import ModelFacts
     from farm.configuration.spec import JobSpec
     from farm.messages.trainer_lines import GoLine
-    from farm.trainers.contracts import Seat
+    from farm.trainers.contracts import RankContext
     from farm.trainers.failures import RankFailed
     from farm.trainers.model_files.model_file import ModelFile
 
@@ -779,7 +779,7 @@ OWN_FILE = """
     dataset = registry.dataset("digits")
     data = dataset.load(())
     def engine_of(layers):
-        return registry.strategy("torch_ddp").build(Seat(
+        return registry.strategy("torch_ddp").build(RankContext(
             job=job, rank=0, role="worker", go=GoLine(cluster={"worker": ("h:1",)}, task_index=0),
             model=model(layers), dataset=dataset.facts, data=data, peer_timeout_s=5.0,
         ))
