@@ -61,7 +61,7 @@ with StopSignals() as signals:
             supervisor.check()
             signals.pause(0.05)
     except Stopped:
-        supervisor.stop(hurry=lambda: signals.count > 1)
+        supervisor.stop(skip_waiting=lambda: signals.count > 1)
         end_marked(str(home), grace_s=0)
 """
 

@@ -331,7 +331,7 @@ def test_an_axis_of_choices_is_one_declaration_with_the_import_of_its_type(
 def test_a_named_axis_is_of_the_strategies_that_name_it(more: str, tree: CopiedTree) -> None:
     row = table_row("such an axis of some strategies")
     lines = example("extending.md", "An axis").splitlines()
-    lines = [line.replace("Whole(1,", "Whole(0,") for line in lines]
+    lines = [line.replace("WholeNumber(1,", "WholeNumber(0,") for line in lines]
     kept = [line for line in lines[:-1] if "default" not in line or "default" not in more]
     tree.add_entry(row.list_file, row.list_name, "\n".join([*kept, f"    {more},", lines[-1]]))
     tree.replace(

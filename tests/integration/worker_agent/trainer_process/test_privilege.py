@@ -22,7 +22,7 @@ def effective_of_a_child():
     child = ["grep", "-h", "CapEff", "/proc/self/status"]
     print(subprocess.run(child, check=True, capture_output=True, text=True).stdout.split()[1])
 
-privilege.withhold()
+privilege.drop_capabilities()
 effective_of_a_child()
 with privilege.handed_on():
     effective_of_a_child()
