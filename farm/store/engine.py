@@ -211,11 +211,11 @@ def _sqlite(url: sa.URL) -> sa.Engine:
         hide_parameters=_HIDE_PARAMETERS,
     )
     database = url.database or ""
-    try:
-        make_private_folder(Path(database).parent)
-    except OSError as error:
-        raise unreachable(engine, error) from error
     if database and database != ":memory:" and not database.startswith("file:"):
+        try:
+            make_private_folder(Path(database).parent)
+        except OSError as error:
+            raise unreachable(engine, error) from error
 
         @event.listens_for(engine, "do_connect")
         def create(*_: object) -> None:

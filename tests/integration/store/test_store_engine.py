@@ -245,7 +245,12 @@ def test_a_damaged_row_is_one_line(engine: sa.Engine) -> None:
         _sweep_count(engine)
 
 
-def test_a_store_that_may_only_be_read_is_one_line(engine: sa.Engine, database_kind: str) -> None:
+def test_a_store_that_may_only_be_read_is_one_line(
+    engine: sa.Engine, database_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "working folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     if database_kind == "sqlite":
         read_only = make_engine(f"sqlite:///file:{engine.url.database}?mode=ro&uri=true")
     else:
@@ -256,6 +261,7 @@ def test_a_store_that_may_only_be_read_is_one_line(engine: sa.Engine, database_k
     with pytest.raises(Unreachable, match=r"read-?only"), writing(read_only) as session:
         add_sweep(session)
     assert _sweep_count(read_only) == 0
+    assert list(folder.iterdir()) == []  # such a URL is the name of no folder
     read_only.dispose()
 
 
