@@ -80,6 +80,15 @@ def test_an_agent_has_a_page_with_all_that_is_known_of_it(
     assert client.get("/agents/known?page=2").status_code == 400
 
 
+def test_an_agent_of_an_older_version_has_a_page(client: FlaskClient, engine: sa.Engine) -> None:
+    with writing(engine) as session:
+        agent = session.get_one(AgentRow, factories.add_agent(session, "older"))
+        hardware = dict(agent.facts["hardware"])
+        del hardware["accelerator_software"]
+        agent.facts = {**agent.facts, "hardware": hardware}
+    assert "their software" not in read(page_of(client, "/agents/older"))
+
+
 def test_the_page_of_an_agent_tells_what_became_of_its_ranks(
     client: FlaskClient, engine: sa.Engine, seeded: Seeded
 ) -> None:
