@@ -36,7 +36,7 @@ def step(
     a number is left out.
 
     Raises:
-        marks.StopTraining: the farm has seen enough steps. It is a SystemExit with status 0.
+        marks.TrainingOver: the farm has seen enough steps. It is a SystemExit with status 0.
     """
     if marks.of_this_process is not None:
         marks.of_this_process.step(examples=examples, loss=loss, accuracy=accuracy)

@@ -32,7 +32,7 @@ _MOST_PENDING = 1000
 _RESOLUTION_S = 1e-9
 
 
-class StopTraining(SystemExit):
+class TrainingOver(SystemExit):
     """Ends the script with status 0: the farm has seen as many marks as it wants."""
 
 
@@ -120,7 +120,7 @@ class Marks:
         """Mark a step that the script itself reported.
 
         Raises:
-            StopTraining: this was the last mark, or that is past.
+            TrainingOver: this was the last mark, or that is past.
         """
         # The hooks have marked the step that the first call is about.
         is_marked = not self._is_explicit and self._count > 0
@@ -138,7 +138,7 @@ class Marks:
         `size`: how many numbers are trained, and how many bytes they have.
 
         Raises:
-            StopTraining: this was the last mark, or that is past.
+            TrainingOver: this was the last mark, or that is past.
         """
         if not self._is_explicit and self._fd is not None:
             self._mark(None, loss, None, size)
@@ -197,7 +197,7 @@ class Marks:
                 self._profile(self._trace)
             is_over = self._count == self._end
         if is_over:
-            raise StopTraining(0)
+            raise TrainingOver(0)
 
     @property
     def _end(self) -> int:

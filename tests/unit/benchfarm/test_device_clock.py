@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from benchfarm.marks import Marks, StopTraining
+from benchfarm.marks import Marks, TrainingOver
 
 STEP_S = 0.03
 
@@ -106,7 +106,7 @@ def test_a_step_is_as_long_as_the_device_takes_and_no_mark_waits(
         written.hooked_step()
     assert device.wait_count == 0
     device.give(STEP_S)
-    with pytest.raises(StopTraining):
+    with pytest.raises(TrainingOver):
         written.hooked_step()
     marks = lines(read_end)
     assert [mark["mark"] for mark in marks] == [1, 2, 3, 4, 5]
@@ -143,7 +143,7 @@ def test_a_device_that_gives_no_times_leaves_the_hosts(
     written.hooked_step()
     device.refused.add(refused)
     written.hooked_step()
-    with pytest.raises(StopTraining):
+    with pytest.raises(TrainingOver):
         written.hooked_step()
     marks = lines(read_end)
     assert [mark["mark"] for mark in marks] == [1, 2, 3, 4]

@@ -14,7 +14,7 @@ import pytest
 
 import benchfarm
 from benchfarm import marks
-from benchfarm.marks import Marks, StopTraining
+from benchfarm.marks import Marks, TrainingOver
 
 
 class Pipe:
@@ -106,7 +106,7 @@ def test_the_last_mark_ends_the_script_and_so_does_every_later_one(pipe: Pipe) -
     written.before_end = lambda: finished.append(True)
     written.step()
     for _ in range(3):
-        with pytest.raises(StopTraining) as ended:
+        with pytest.raises(TrainingOver) as ended:
             written.step()
         assert ended.value.code == 0
 
@@ -130,7 +130,7 @@ def test_the_variables_are_taken_out_of_the_environment(
 
     assert taken is not None
     assert not {marks.FD_VARIABLE, marks.LAST_MARK_VARIABLE} & set(os.environ)
-    with pytest.raises(StopTraining):
+    with pytest.raises(TrainingOver):
         taken.step()
 
 
