@@ -2,6 +2,9 @@
 
 Runs are found by their tags, so a job appears once, however often it is sent. A run that was sent
 partly is sent again as a whole: MLflow's databases keep one value of a metric for a step and time.
+
+MLflow makes two runs where two exports of a sweep look for one at once. So each export looks again
+after it has written: the one that looks last sees all runs, and keeps the same one of each kind.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ _T = TypeVar("_T")
 
 _EXPERIMENT = "benchfarm"  # where MLFLOW_EXPERIMENT_NAME names no other
 _SWEEP, _ATTEMPT, _WHOLE = "benchfarm.sweep", "benchfarm.attempt", "benchfarm.whole_since_ns"
+_OF_SWEEP = "benchfarm.run_of_sweep"  # only a sweep's own run has it
 _PARENT, _RUN_NAME = "mlflow.parentRunId", "mlflow.runName"
 _USER = re.compile(r"//[^/\s]*@")
 # Limits of MLflow's REST API, see mlflow.utils.validation.
@@ -72,7 +76,7 @@ class MlflowTracker:
             status = "FINISHED" if job.is_ok else "FAILED"
             self._client.set_terminated(run.info.run_id, status, _ms(job.ended_unix_s))
             self._client.set_tag(run.info.run_id, _WHOLE, str(time.time_ns()))
-            self._remove_if_twice(job, run.info.run_id)
+            self._remove_duplicates(job)
 
     def _search(self, filter_string: str) -> list[Any]:
         runs, token = [], None
@@ -115,12 +119,10 @@ class MlflowTracker:
                     self._experiment(),
                     start_time=_ms(time.time()),
                     run_name=_cut(job.sweep.name, _TAG_CHARACTERS),
-                    tags={_SWEEP: key},
+                    tags={_SWEEP: key, _OF_SWEEP: key},
                 )
                 self._client.set_terminated(run.info.run_id, "FINISHED")
-                found = self._parents_of(key)
-                if found[0].info.run_id != run.info.run_id:  # another process was quicker
-                    self._client.delete_run(run.info.run_id)
+                found = [run]
             self._parents[key] = found[0].info.run_id
         return self._parents[key]
 
@@ -128,7 +130,7 @@ class MlflowTracker:
         """Return the runs of a sweep itself, the first one first."""
         found = self._search(f"tags.`{_SWEEP}` = '{key}'")
         parents = [run for run in found if _ATTEMPT not in run.data.tags]
-        return sorted(parents, key=lambda run: (run.info.start_time, run.info.run_id))
+        return sorted(parents, key=_age)
 
     def _own_run(self, job: TrackedJob) -> Any:
         """Return the job's run, as a send that was cut short has left it or new."""
@@ -144,11 +146,31 @@ class MlflowTracker:
             tags={**tags, _PARENT: parent},
         )
 
-    def _remove_if_twice(self, job: TrackedJob, run_id: str) -> None:
-        """Remove this run if another process that sent the job meanwhile had it whole before."""
+    def _remove_duplicates(self, job: TrackedJob) -> None:
+        """Keep one whole run of the job, and one run of its sweep, which is that run's parent."""
         found = self._search(f"tags.`{_ATTEMPT}` = '{job.key}'")
-        if min(found, key=_preference).info.run_id != run_id:
-            self._client.delete_run(run_id)
+        kept, *others = sorted(filter(_is_whole, found), key=_preference)
+        for run in others:
+            self._client.delete_run(run.info.run_id)
+        key = job.sweep.key
+        parents = self._search(f"tags.`{_OF_SWEEP}` = '{key}'")
+        if parents:
+            parent, *superfluous = sorted(parents, key=_age)
+            self._parents[key] = parent.info.run_id
+            for run in superfluous:
+                for child in self._search(f"tags.`{_PARENT}` = '{run.info.run_id}'"):
+                    self._set_parent(child, parent)
+                self._client.delete_run(run.info.run_id)
+            if kept.data.tags[_PARENT] != parent.info.run_id:
+                self._set_parent(kept, parent)
+
+    def _set_parent(self, run: Any, parent: Any) -> None:
+        try:
+            self._client.set_tag(run.info.run_id, _PARENT, parent.info.run_id)
+        except self._error:
+            # Another export may have removed it since, as a duplicate.
+            if self._client.get_run(run.info.run_id).info.lifecycle_stage != "deleted":
+                raise
 
     def _log(self, run_id: str, job: TrackedJob) -> None:
         parameters = [
@@ -182,6 +204,11 @@ class MlflowTracker:
 
 def _is_whole(run: Any) -> bool:
     return _WHOLE in run.data.tags
+
+
+def _age(run: Any) -> tuple[int, str]:
+    """Order runs of sweeps: the first one first."""
+    return run.info.start_time, run.info.run_id
 
 
 def _preference(run: Any) -> tuple[bool, int, str]:

@@ -204,6 +204,29 @@ def test_two_exports_at_once_leave_each_run_once(
     assert {run.data.tags["mlflow.parentRunId"] for run in jobs} == {parent.info.run_id}
 
 
+def test_an_export_that_is_overtaken_by_another_leaves_each_run_once(
+    engine: sa.Engine,
+    farm: FarmCommand,
+    server: MlflowServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_tracked_sweep(engine)
+    create_run = mlflow.MlflowClient.create_run
+
+    def create_run_late(client: Any, *arguments: Any, **options: Any) -> Any:
+        # The first export has looked for the sweep's run, found none, and noted the time.
+        monkeypatch.setattr(mlflow.MlflowClient, "create_run", create_run)
+        send_sweep(engine, MlflowTracker(server.uri), NAME, progress=lambda *_: None)
+        return create_run(client, *arguments, **options)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "create_run", create_run_late)
+    send_sweep(engine, MlflowTracker(server.uri), NAME, progress=lambda *_: None)
+    parent, *jobs = runs_of(server, tmp_path)
+    assert [run.info.run_name for run in jobs] == ["job 1", "job 2"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in jobs} == {parent.info.run_id}
+
+
 def test_a_server_that_ends_in_the_middle_has_everything_after_another_export(
     engine: sa.Engine, farm: FarmCommand, server: MlflowServer, tmp_path: Path
 ) -> None:
