@@ -1,6 +1,5 @@
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -27,8 +26,8 @@ def test_what_the_fit_raises_there_is_raised_here() -> None:
 
 def test_a_process_that_ends_without_an_answer_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(FarmError, match="ended with status 1"):
-        in_subprocess(sys.exit)(observations(2))  # type: ignore[arg-type] # it never returns
-    assert "Observation" in capfd.readouterr().err
+        run_in_subprocess(exec, "raise SystemExit('gone')")
+    assert "gone" in capfd.readouterr().err
 
 
 def test_an_interrupt_of_the_terminal_is_blocked_from_its_first_moment() -> None:
