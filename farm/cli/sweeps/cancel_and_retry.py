@@ -32,13 +32,9 @@ def cancel(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     the job, and cancelled_count.
     """
 
-    def change(session: Session, now: dt.datetime) -> tuple[int, int]:
-        if job_id is not None:
-            return job_id, int(request_cancel_job(session, job_id, now=now, by=_REQUESTED_BY))
-        sweep_id = find_sweep(session, sweep or "").id
-        return sweep_id, request_cancel_sweep(session, sweep_id, now=now, by=_REQUESTED_BY)
-
-    row_id, count = _change(sweep, job_id, change)
+    row_id, count = _change(
+        sweep, job_id, change_job=request_cancel_job, change_sweep=request_cancel_sweep
+    )
     if as_json:
         print_json({"id": row_id, "cancelled_count": count})
     else:
@@ -55,14 +51,7 @@ def retry(sweep: str | None, *, job_id: int | None, as_json: bool) -> None:
     --json prints id, of the sweep or the job, and retried_count.
     """
 
-    def change(session: Session, now: dt.datetime) -> tuple[int, int]:
-        if job_id is not None:
-            retry_job(session, job_id, now=now, by=_REQUESTED_BY)
-            return job_id, 1
-        sweep_id = find_sweep(session, sweep or "").id
-        return sweep_id, retry_failed(session, sweep_id, now=now, by=_REQUESTED_BY)
-
-    row_id, count = _change(sweep, job_id, change)
+    row_id, count = _change(sweep, job_id, change_job=retry_job, change_sweep=retry_failed)
     if as_json:
         print_json({"id": row_id, "retried_count": count})
     else:
@@ -123,12 +112,23 @@ def _hold_or_resume(
 def _change(
     sweep: str | None,
     job_id: int | None,
-    change: Callable[[Session, dt.datetime], tuple[int, int]],
+    *,
+    change_job: Callable[..., bool | None],
+    change_sweep: Callable[..., int],
 ) -> tuple[int, int]:
+    """Change a job or a sweep; return its id and the number of changed jobs.
+
+    `change_job` returns False if there was nothing to do.
+    """
     if (sweep is None) == (job_id is None):
         raise click.UsageError("give either a SWEEP or --job ID")
     loaded = settings()
+    options = {"now": dt.datetime.now(dt.UTC), "by": _REQUESTED_BY}
     with store(loaded) as engine, writing(engine) as session:
-        changed = change(session, dt.datetime.now(dt.UTC))
+        if job_id is not None:
+            row_id, count = job_id, int(change_job(session, job_id, **options) is not False)
+        else:
+            row_id = find_sweep(session, sweep or "").id
+            count = change_sweep(session, row_id, **options)
     wake_scheduler(loaded)
-    return changed
+    return row_id, count
