@@ -1,6 +1,6 @@
 """Simulates the machine and the trainer of a rank, without processes.
 
-Pure: it says what happens when, and whoever drives it has the clock.
+Pure: it returns events and their times; the caller has the clock.
 """
 
 from __future__ import annotations

@@ -12,10 +12,7 @@ from farm.store.dashboard import LeasedRank
 from farm.store.tables import AgentRow
 from farm.text.display import MISSING, byte_count, duration
 
-# Further off, the agent's log cannot be read beside the server's. Nothing else rests on its clock.
 _MINUS = "\u2212"
-
-
 _BADGES = {
     AgentStatus.IDLE: "good",
     AgentStatus.BUSY: "busy",
